@@ -1,0 +1,45 @@
+"""`clearhead score`: how likely the model finds given pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    source: Annotated[Path | None, typer.Option(help="A file of sources …")] = None,
+    target: Annotated[Path | None, typer.Option(help="… and the file of their targets, line for line.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Or one file of pairs (.tsv .csv .jsonl …, .gz too).")] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+) -> None:
+    """Print each pair's log-probability, its number of target tokens, and its perplexity, separated by tabs.
+
+    The log-probability is the natural logarithm, summed over the target's tokens and the end token: the same that
+    `translate --scores` prints for its own outputs.
+
+    \b
+    Examples:
+      clearhead score runs/dates --pairs more-dates.tsv
+      clearhead score runs/multi30k-en-de --source test.en --target test.de --json
+    """
+    import itertools
+    import json
+    import math
+
+    from clearhead.decoding.translator import load
+    from clearhead.errors import ConfigError
+    from clearhead.text.readers import CorpusFiles, read_pairs
+
+    if (pairs is None) == (source is None and target is None):
+        raise ConfigError("give either --source and --target, or --pairs")
+    translator = load(run, device=device)
+    stream = read_pairs(CorpusFiles(source=source, target=target, pairs=pairs))
+    while part := list(itertools.islice(stream, 4096)):
+        for result in translator.score([pair.source for pair in part], [pair.target for pair in part]):
+            perplexity = math.exp(min(700.0, -result.log_probability / result.tokens))
+            fields = {"log_probability": result.log_probability, "tokens": result.tokens, "perplexity": perplexity}
+            print(json.dumps(fields) if json_lines else "{:.4f}\t{}\t{:.4f}".format(*fields.values()))

@@ -1,0 +1,76 @@
+"""One step of decoding: which tokens continue which hypotheses.
+
+Axes: `b` sentence, `k` hypothesis of a sentence, `v` vocabulary, `c` candidate. A hypothesis that is no longer open
+has the log-probability minus infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Choice(NamedTuple):
+    """The hypotheses after a step."""
+
+    log_probabilities: Float[Tensor, "b k"]
+    origins: Int[Tensor, "b k"]
+    """Which of the sentence's hypotheses each one continues."""
+    tokens: Int[Tensor, "b k"]
+
+
+def choose_best(
+    log_probabilities: Float[Tensor, "b k"],
+    logits: Float[Tensor, "b k v"],
+    normalizer: Float[Tensor, "b k"],
+    open_slots: Int[Tensor, " b"],
+) -> Choice:
+    """Beam search: of all continuations of a sentence's open hypotheses the best `open_slots`.
+
+    A hypothesis that has ended keeps its slot, so a beam of 1 ends where greedy search ends. Only each hypothesis'
+    own best `k` can be among the best `k` of all.
+    """
+    _, k, v = logits.shape
+    if k == 1:
+        best, tokens = logits.max(-1)
+        return Choice(log_probabilities + (best - normalizer), torch.zeros_like(tokens), tokens)
+    best, tokens = logits.topk(min(k, v), dim=-1)
+    candidates = (log_probabilities[:, :, None] + (best - normalizer[:, :, None])).flatten(1)
+    chosen, places = candidates.topk(k, dim=-1)
+    ranks = torch.arange(k, device=logits.device)
+    chosen = chosen.masked_fill(ranks >= open_slots[:, None], -math.inf)
+    return Choice(chosen, places // best.size(-1), tokens.flatten(1).gather(1, places))
+
+
+def choose_at_random(
+    log_probabilities: Float[Tensor, "b k"],
+    logits: Float[Tensor, "b k v"],
+    normalizer: Float[Tensor, "b k"],
+    uniform: Float[Tensor, "b k"],
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+) -> Choice:
+    """Sampling: every hypothesis draws its own next token, by inverting the distribution at `uniform`.
+
+    The log-probability added is that of the model, whatever the temperature.
+    """
+    ordered, tokens = (logits / temperature).sort(-1, descending=True)
+    probabilities = ordered.softmax(-1)
+    if top_k:
+        probabilities[..., top_k:] = 0.0
+    if top_p < 1.0:
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= top_p * probabilities.sum(-1, keepdim=True), 0.0)
+    reached = probabilities.cumsum(-1)
+    drawn = (reached <= uniform[..., None] * reached[..., -1:]).sum(-1, keepdim=True)
+    last = (probabilities > 0).sum(-1, keepdim=True) - 1
+    token = tokens.gather(-1, drawn.minimum(last))
+    gained = logits.gather(-1, token).squeeze(-1) - normalizer
+    origins = torch.arange(logits.size(1), device=logits.device).expand(logits.shape[:2])
+    return Choice(log_probabilities + gained, origins, token.squeeze(-1))

@@ -1,0 +1,250 @@
+"""Text in, text out: tokenizers, model and search together. Command, package and server all translate through here."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from clearhead.control_tokens import EOS
+from clearhead.decoding.options import DecodingOptions
+from clearhead.decoding.search import Finished, search
+from clearhead.decoding.streams import run_in_streams
+from clearhead.device import resolve_device
+from clearhead.errors import ConfigError, DataError
+from clearhead.models.transformer import Transformer, load_weights
+from clearhead.run_folder import RunFolder
+from clearhead.text.batches import Batch, collate
+from clearhead.text.lines import is_blank
+from clearhead.text.tokenizers import Tokenizer
+
+BATCH_TOKENS = 16_384
+"""Tokens, padding included, that one batch may hold at most: long texts are decoded in smaller batches."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output for one source text."""
+
+    text: str
+    tokens: list[str]
+    ids: list[int]
+    log_probability: float
+    """Natural logarithm, summed over the tokens and the end token: what `Translator.score` gives."""
+    score: float
+    """The log-probability divided by the length penalty: what hypotheses are ranked by."""
+    hit_length_limit: bool = False
+    """The output was cut at its length limit."""
+    source_cut: bool = False
+    """The source had more than `max_source_length` tokens; the rest was not read."""
+
+
+EMPTY = Hypothesis("", [], [], 0.0, 0.0)
+"""What a blank source becomes; no model is asked, for it would invent a sentence."""
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How likely the model finds a given target."""
+
+    log_probability: float
+    """Natural logarithm, summed over the target's tokens and the end token."""
+    tokens: int
+    """How many those are."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A source on its way through the search."""
+
+    place: int
+    ids: list[int]
+    prefix: list[int]
+    cut: bool
+
+
+class Translator:
+    """A trained model with its tokenizers. `clearhead.load(run)` makes one from a run folder.
+
+    A text's result doesn't depend on the other texts of the call, on their order, or on the batch size.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        options: DecodingOptions | None = None,
+    ) -> None:
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.options = options or DecodingOptions()
+
+    @classmethod
+    def load(cls, run: Path | str, *, device: str = "auto") -> Translator:
+        """Load a run folder: its best weights, its tokenizers, its recipe's `[decoding]`.
+
+        Raises `RunError` when the folder holds no trained run.
+        """
+        folder = RunFolder(run).require()
+        options = DecodingOptions(**folder.read_recipe().decoding.model_dump())
+        model = Transformer(folder.read_config())
+        load_weights(model, folder.model)
+        source, target = folder.tokenizer_paths()
+        source_tokenizer = Tokenizer.load(source)
+        target_tokenizer = source_tokenizer if source == target else Tokenizer.load(target)
+        return cls(model.to(resolve_device(device)).eval(), source_tokenizer, target_tokenizer, options)
+
+    @overload
+    def translate(self, texts: str, *, prefixes: str | None = None, **changes: Any) -> str: ...
+    @overload
+    def translate(
+        self, texts: Sequence[str], *, prefixes: Sequence[str] | None = None, **changes: Any
+    ) -> list[str]: ...
+    def translate(
+        self, texts: str | Sequence[str], *, prefixes: str | Sequence[str] | None = None, **changes: Any
+    ) -> str | list[str]:
+        """The best output for a text, or for each of several.
+
+        Args:
+            texts: one text or several.
+            prefixes: what the output has to begin with; one for each text.
+            changes: fields of `DecodingOptions` to change for this call, such as `beam_size=1`.
+        """
+        if isinstance(texts, str):
+            alone = None if prefixes is None else [str(prefixes)]
+            return self.hypotheses([texts], prefixes=alone, **changes)[0][0].text
+        return [found[0].text for found in self.hypotheses(texts, prefixes=prefixes, **changes)]
+
+    def hypotheses(
+        self, texts: Sequence[str], *, prefixes: Sequence[str] | None = None, **changes: Any
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` outputs of each text, the best first; arguments as in `translate`."""
+        options = changed(self.options, changes)
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise DataError(f"{len(texts)} texts, but {len(prefixes)} prefixes; give one for each, empty where none")
+        requests = self._requests(texts, prefixes, options)
+        results: list[list[Hypothesis]] = [[EMPTY] * options.n_best for _ in texts]
+        # Sentences of one length side by side need little padding; the longest first, so that memory shows early.
+        requests.sort(key=lambda request: -len(request.ids))
+        batches = list(batches_by_size(requests, options.batch_size))
+
+        def decode(batch: list[_Request]) -> list[list[Finished]]:
+            prefixes = [request.prefix for request in batch]
+            return search(self.model, [request.ids for request in batch], options, prefixes)
+
+        with evaluating(self.model):
+            for batch, found in zip(batches, run_in_streams(decode, batches, self._device()), strict=True):
+                for request, finished in zip(batch, found, strict=True):
+                    results[request.place] = [self._hypothesis(one, request.cut) for one in finished]
+        return results
+
+    def translate_lines(
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, chunk: int | None = None, **changes: Any
+    ) -> Iterator[list[Hypothesis]]:
+        """The `n_best` outputs line by line, in the order of the lines, holding only `chunk` of them in memory."""
+        options = changed(self.options, changes)
+        size = chunk or 16 * options.batch_size
+        lines = iter(lines)
+        starts = None if prefixes is None else iter(prefixes)
+        while texts := list(itertools.islice(lines, size)):
+            begun = None if starts is None else list(itertools.islice(starts, len(texts)))
+            yield from self.hypotheses(texts, prefixes=begun, **dataclasses.asdict(options))
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
+        """How likely each target is, given its source."""
+        if len(sources) != len(targets):
+            raise DataError(f"{len(sources)} sources, but {len(targets)} targets; each source needs its target")
+        ids = zip(self.source_tokenizer.encode_batch(sources), self.target_tokenizer.encode_batch(targets), strict=True)
+        pairs = sorted(enumerate(ids), key=lambda pair: -max(len(pair[1][0]), len(pair[1][1])))
+        scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
+        with evaluating(self.model), torch.inference_mode():
+            for start in range(0, len(pairs), self.options.batch_size):
+                part = pairs[start : start + self.options.batch_size]
+                batch = collate([pair for _, pair in part]).to(self._device())
+                for (place, (_, target)), total in zip(part, log_probabilities(self.model, batch), strict=True):
+                    scores[place] = PairScore(total, len(target) + 1)
+        return scores
+
+    def _requests(
+        self, texts: Sequence[str], prefixes: Sequence[str] | None, options: DecodingOptions
+    ) -> list[_Request]:
+        """Every text that is not blank, as ids that end with the end token."""
+        places = [place for place, text in enumerate(texts) if not is_blank(text)]
+        encoded = self.source_tokenizer.encode_batch([texts[place] for place in places])
+        begun = self.target_tokenizer.encode_batch([prefixes[place] if prefixes else "" for place in places])
+        longest = options.max_source_length
+        return [
+            _Request(place, [*ids[:longest], EOS], prefix, len(ids) > longest)
+            for place, ids, prefix in zip(places, encoded, begun, strict=True)
+        ]
+
+    def _hypothesis(self, finished: Finished, cut: bool) -> Hypothesis:
+        return Hypothesis(
+            text=self.target_tokenizer.decode(finished.ids),
+            tokens=self.target_tokenizer.tokens(finished.ids),
+            ids=finished.ids,
+            log_probability=finished.log_probability,
+            score=finished.score,
+            hit_length_limit=finished.hit_length_limit,
+            source_cut=cut,
+        )
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def load(run: Path | str, *, device: str = "auto") -> Translator:
+    """Load a trained run folder, ready to translate (`Translator.load`)."""
+    return Translator.load(run, device=device)
+
+
+def changed(options: DecodingOptions, changes: dict[str, Any]) -> DecodingOptions:
+    """The options with some fields changed. Raises `ConfigError` for a field that there is not."""
+    known = [field.name for field in dataclasses.fields(DecodingOptions)]
+    for name in changes:
+        if name not in known:
+            raise ConfigError(f"decoding has no option {name!r}; the options are {', '.join(known)}")
+    if "n_best" in changes and "beam_size" not in changes and not changes.get("sample", options.sample):
+        changes = {**changes, "beam_size": max(options.beam_size, int(changes["n_best"]))}
+    return dataclasses.replace(options, **changes)
+
+
+def batches_by_size(requests: Sequence[_Request], batch_size: int) -> Iterator[list[_Request]]:
+    """At most `batch_size` requests and `BATCH_TOKENS` padded tokens each; the requests come longest first."""
+    batch: list[_Request] = []
+    for request in requests:
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS):
+            yield batch
+            batch = []
+        batch.append(request)
+    if batch:
+        yield batch
+
+
+def log_probabilities(model: Transformer, batch: Batch) -> list[float]:
+    """The log-probability of each pair's target, end token included."""
+    logits = model(batch.source, batch.decoder_input, rows=batch.rows)
+    labels = batch.labels.flatten()[batch.rows]
+    chosen = logits.float().log_softmax(-1).gather(1, labels[:, None]).squeeze(1).double()
+    sentences = batch.rows // batch.labels.size(1)
+    totals = torch.zeros(batch.labels.size(0), dtype=torch.float64, device=chosen.device)
+    return totals.index_add(0, sentences, chosen).tolist()
+
+
+@contextmanager
+def evaluating(model: Transformer) -> Iterator[None]:
+    """Dropout off, and back to what it was: a model may be in the midst of its training."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
