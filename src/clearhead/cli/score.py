@@ -29,6 +29,7 @@ def score(
     import itertools
     import json
     import math
+    import sys
 
     from clearhead.decoding.translator import load
     from clearhead.errors import ConfigError
@@ -39,7 +40,10 @@ def score(
     translator = load(run, device=device)
     stream = read_pairs(CorpusFiles(source=source, target=target, pairs=pairs))
     while part := list(itertools.islice(stream, 4096)):
-        for result in translator.score([pair.source for pair in part], [pair.target for pair in part]):
+        results = translator.score([pair.source for pair in part], [pair.target for pair in part])
+        for pair, result in zip(part, results, strict=True):
+            if result.source_cut:
+                print(f"line {pair.line}: the source is too long; its end was not read", file=sys.stderr)
             perplexity = math.exp(min(700.0, -result.log_probability / result.tokens))
             fields = {"log_probability": result.log_probability, "tokens": result.tokens, "perplexity": perplexity}
             print(json.dumps(fields) if json_lines else "{:.4f}\t{}\t{:.4f}".format(*fields.values()))

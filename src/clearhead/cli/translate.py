@@ -52,6 +52,7 @@ def translate(
     """
     from clearhead.decoding.translator import load
     from clearhead.errors import ConfigError
+    from clearhead.text.lines import read_lines
 
     if texts and input:
         raise ConfigError(f"{len(texts)} texts are given and the file {input} too; give one or the other")
@@ -65,8 +66,9 @@ def translate(
     changes = {name: value for name, value in wanted.items() if value is not None}
     translator = load(run, device=device)
     lines, chunk = _lines(texts, input)
-    results = translator.translate_lines(lines, prefixes=_prefixes(prefix, prefixes), chunk=chunk, **changes)
-    _write(_formatted(results, scores=scores, json_lines=json_lines), output)
+    begun = prefix if prefixes is None else read_lines(prefixes)
+    results = translator.translate_lines(lines, prefixes=begun, chunk=chunk, **changes)
+    _write(_formatted(results, n_best=n_best, scores=scores, json_lines=json_lines), output)
 
 
 def _lines(texts: list[str] | None, input: Path | None) -> tuple[Iterable[str], int | None]:
@@ -82,18 +84,8 @@ def _lines(texts: list[str] | None, input: Path | None) -> tuple[Iterable[str], 
     return read_lines(sys.stdin.buffer), 1 if sys.stdin.isatty() else None
 
 
-def _prefixes(prefix: str | None, file: Path | None) -> Iterable[str] | None:
-    import itertools
-
-    from clearhead.text.lines import read_lines
-
-    if file:
-        return read_lines(file)
-    return None if prefix is None else itertools.repeat(prefix)
-
-
-def _formatted(results: Iterable[list[Hypothesis]], *, scores: bool, json_lines: bool) -> Iterator[str]:
-    """Lines to write; what was cut is reported on standard error."""
+def _formatted(results: Iterable[list[Hypothesis]], *, n_best: int, scores: bool, json_lines: bool) -> Iterator[str]:
+    """Lines to write, `n_best` for each input line; what was cut is reported on standard error."""
     import dataclasses
     import json
     import sys
@@ -105,25 +97,29 @@ def _formatted(results: Iterable[list[Hypothesis]], *, scores: bool, json_lines:
         if best.source_cut:
             print(f"line {number}: the source is too long; its end was not read", file=sys.stderr)
         for hypothesis in hypotheses:
-            text = hypothesis.text.replace("\n", " ")  # one line in, one line out
+            text = hypothesis.text.replace("\n", " ").replace("\r", " ")  # one line in, one line out
             if json_lines:
                 yield json.dumps({"line": number, **dataclasses.asdict(hypothesis)}, ensure_ascii=False)
             elif scores:
                 yield f"{hypothesis.score:.4f}\t{hypothesis.log_probability:.4f}\t{text}"
             else:
                 yield text
+        if not json_lines:  # where there are fewer outputs than asked for, the lines after still keep their places
+            yield from ["-inf\t-inf\t" if scores else ""] * (n_best - len(hypotheses))
 
 
 def _write(lines: Iterable[str], output: Path | None) -> None:
     """To standard output as they come, or to a file that appears when it is whole."""
+    from clearhead.run_folder import write_atomically
+
+    def write(path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
     if output is None:
         for line in lines:
             print(line, flush=True)
-        return
-    from clearhead.run_folder import write_atomically
-
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines)
-
-    write_atomically(output, write)
+    elif output.exists() and not output.is_file():
+        write(output)  # a pipe or /dev/null must not be replaced by a file; a folder is refused before any work
+    else:
+        write_atomically(output, write)

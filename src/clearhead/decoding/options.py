@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from clearhead.errors import ConfigError
 
@@ -73,3 +75,18 @@ class DecodingOptions:
     def score(self, log_probability: float, length: int) -> float:
         """What hypotheses are compared by; `length` counts the end token."""
         return float(log_probability / ((5 + length) / 6) ** self.length_penalty)
+
+
+def changed(options: DecodingOptions, changes: dict[str, Any]) -> DecodingOptions:
+    """The options with some fields changed; `n_best` alone widens the beam if it has to.
+
+    Raises `ConfigError` for a field that there is not, or a value that makes no sense.
+    """
+    known = [field.name for field in dataclasses.fields(DecodingOptions)]
+    for name in changes:
+        if name not in known:
+            raise ConfigError(f"decoding has no option {name!r}; the options are {', '.join(known)}")
+    wanted = changes.get("n_best")
+    if isinstance(wanted, int) and "beam_size" not in changes and not changes.get("sample", options.sample):
+        changes = {**changes, "beam_size": max(options.beam_size, wanted)}
+    return dataclasses.replace(options, **changes)

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 
-from clearhead.control_tokens import EOS
-from clearhead.decoding.options import DecodingOptions
+from clearhead.control_tokens import EOS, UNK
+from clearhead.decoding.options import DecodingOptions, changed
 from clearhead.decoding.search import Finished, search
 from clearhead.decoding.streams import run_in_streams
 from clearhead.device import resolve_device
-from clearhead.errors import ConfigError, DataError
+from clearhead.errors import DataError, RunError
 from clearhead.models.transformer import Transformer, load_weights
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import Batch, collate
@@ -57,6 +57,8 @@ class PairScore:
     """Natural logarithm, summed over the target's tokens and the end token."""
     tokens: int
     """How many those are."""
+    source_cut: bool = False
+    """The source had more than `max_source_length` tokens; as in `Hypothesis`, the rest was not read."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,24 @@ class _Request:
     ids: list[int]
     prefix: list[int]
     cut: bool
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A source and a target on their way to be scored."""
+
+    place: int
+    source: list[int]
+    target: list[int]
+    cut: bool
+
+    @property
+    def length(self) -> int:
+        return 1 + max(len(self.source), len(self.target))
 
 
 class Translator:
@@ -100,13 +120,15 @@ class Translator:
         source, target = folder.tokenizer_paths()
         source_tokenizer = Tokenizer.load(source)
         target_tokenizer = source_tokenizer if source == target else Tokenizer.load(target)
+        require_room(folder, source, source_tokenizer.vocab_size, model.config.source_vocab)
+        require_room(folder, target, target_tokenizer.vocab_size, model.config.target_vocab)
         return cls(model.to(resolve_device(device)).eval(), source_tokenizer, target_tokenizer, options)
 
     @overload
     def translate(self, texts: str, *, prefixes: str | None = None, **changes: Any) -> str: ...
     @overload
     def translate(
-        self, texts: Sequence[str], *, prefixes: Sequence[str] | None = None, **changes: Any
+        self, texts: Sequence[str], *, prefixes: str | Sequence[str] | None = None, **changes: Any
     ) -> list[str]: ...
     def translate(
         self, texts: str | Sequence[str], *, prefixes: str | Sequence[str] | None = None, **changes: Any
@@ -115,25 +137,29 @@ class Translator:
 
         Args:
             texts: one text or several.
-            prefixes: what the output has to begin with; one for each text.
+            prefixes: what the output has to begin with: one for all, or one for each text.
             changes: fields of `DecodingOptions` to change for this call, such as `beam_size=1`.
         """
         if isinstance(texts, str):
-            alone = None if prefixes is None else [str(prefixes)]
-            return self.hypotheses([texts], prefixes=alone, **changes)[0][0].text
+            return self.hypotheses([texts], prefixes=prefixes, **changes)[0][0].text
         return [found[0].text for found in self.hypotheses(texts, prefixes=prefixes, **changes)]
 
     def hypotheses(
-        self, texts: Sequence[str], *, prefixes: Sequence[str] | None = None, **changes: Any
+        self, texts: Sequence[str], *, prefixes: str | Sequence[str] | None = None, **changes: Any
     ) -> list[list[Hypothesis]]:
-        """The `n_best` outputs of each text, the best first; arguments as in `translate`."""
+        """The `n_best` outputs of each text, the best first; fewer only where no more exist within the length limit.
+
+        Arguments as in `translate`.
+        """
         options = changed(self.options, changes)
+        if isinstance(prefixes, str):
+            prefixes = [prefixes] * len(texts)
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts)} texts, but {len(prefixes)} prefixes; give one for each, empty where none")
         requests = self._requests(texts, prefixes, options)
         results: list[list[Hypothesis]] = [[EMPTY] * options.n_best for _ in texts]
         # Sentences of one length side by side need little padding; the longest first, so that memory shows early.
-        requests.sort(key=lambda request: -len(request.ids))
+        requests.sort(key=lambda request: -request.length)
         batches = list(batches_by_size(requests, options.batch_size))
 
         def decode(batch: list[_Request]) -> list[list[Finished]]:
@@ -147,43 +173,63 @@ class Translator:
         return results
 
     def translate_lines(
-        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, chunk: int | None = None, **changes: Any
+        self,
+        lines: Iterable[str],
+        *,
+        prefixes: str | Iterable[str] | None = None,
+        chunk: int | None = None,
+        **changes: Any,
     ) -> Iterator[list[Hypothesis]]:
-        """The `n_best` outputs line by line, in the order of the lines, holding only `chunk` of them in memory."""
+        """The `n_best` outputs line by line, in the order of the lines, holding only `chunk` of them in memory.
+
+        Raises `DataError` when there are not as many prefixes as lines.
+        """
         options = changed(self.options, changes)
         size = chunk or 16 * options.batch_size
-        lines = iter(lines)
-        starts = None if prefixes is None else iter(prefixes)
-        while texts := list(itertools.islice(lines, size)):
-            begun = None if starts is None else list(itertools.islice(starts, len(texts)))
+        pairs = with_prefixes(lines, prefixes)
+        while part := list(itertools.islice(pairs, size)):
+            texts, begun = [text for text, _ in part], [prefix for _, prefix in part]
             yield from self.hypotheses(texts, prefixes=begun, **dataclasses.asdict(options))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
-        """How likely each target is, given its source."""
+        """How likely each target is, given its source (its first `max_source_length` tokens, as in translating)."""
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources, but {len(targets)} targets; each source needs its target")
-        ids = zip(self.source_tokenizer.encode_batch(sources), self.target_tokenizer.encode_batch(targets), strict=True)
-        pairs = sorted(enumerate(ids), key=lambda pair: -max(len(pair[1][0]), len(pair[1][1])))
+        longest = self.options.max_source_length
+        encoded = zip(
+            self.source_tokenizer.encode_batch(sources), self.target_tokenizer.encode_batch(targets), strict=True
+        )
+        pairs = [_Pair(place, ids[:longest], target, len(ids) > longest) for place, (ids, target) in enumerate(encoded)]
+        pairs.sort(key=lambda pair: -pair.length)
         scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
         with evaluating(self.model), torch.inference_mode():
-            for start in range(0, len(pairs), self.options.batch_size):
-                part = pairs[start : start + self.options.batch_size]
-                batch = collate([pair for _, pair in part]).to(self._device())
-                for (place, (_, target)), total in zip(part, log_probabilities(self.model, batch), strict=True):
-                    scores[place] = PairScore(total, len(target) + 1)
+            for part in batches_by_size(pairs, self.options.batch_size):
+                batch = collate([(pair.source, pair.target) for pair in part]).to(self._device())
+                for pair, total in zip(part, log_probabilities(self.model, batch), strict=True):
+                    scores[pair.place] = PairScore(total, len(pair.target) + 1, pair.cut)
         return scores
 
     def _requests(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: DecodingOptions
     ) -> list[_Request]:
-        """Every text that is not blank, as ids that end with the end token."""
+        """Every text that is not blank, as ids that end with the end token.
+
+        Raises `DataError` for a prefix that the target's vocabulary can't spell.
+        """
         places = [place for place, text in enumerate(texts) if not is_blank(text)]
         encoded = self.source_tokenizer.encode_batch([texts[place] for place in places])
         begun = self.target_tokenizer.encode_batch([prefixes[place] if prefixes else "" for place in places])
+        for place, prefix in zip(places, begun, strict=True):
+            if prefixes and UNK in prefix:
+                raise DataError(
+                    f"no output can begin with {prefixes[place]!r}: the model's vocabulary lacks what is � in "
+                    f"{self.target_tokenizer.decode(prefix)!r}"
+                )
         longest = options.max_source_length
         return [
             _Request(place, [*ids[:longest], EOS], prefix, len(ids) > longest)
             for place, ids, prefix in zip(places, encoded, begun, strict=True)
+            if ids  # nothing but separators is as blank as nothing
         ]
 
     def _hypothesis(self, finished: Finished, cut: bool) -> Hypothesis:
@@ -206,25 +252,35 @@ def load(run: Path | str, *, device: str = "auto") -> Translator:
     return Translator.load(run, device=device)
 
 
-def changed(options: DecodingOptions, changes: dict[str, Any]) -> DecodingOptions:
-    """The options with some fields changed. Raises `ConfigError` for a field that there is not."""
-    known = [field.name for field in dataclasses.fields(DecodingOptions)]
-    for name in changes:
-        if name not in known:
-            raise ConfigError(f"decoding has no option {name!r}; the options are {', '.join(known)}")
-    if "n_best" in changes and "beam_size" not in changes and not changes.get("sample", options.sample):
-        changes = {**changes, "beam_size": max(options.beam_size, int(changes["n_best"]))}
-    return dataclasses.replace(options, **changes)
+def with_prefixes(lines: Iterable[str], prefixes: str | Iterable[str] | None) -> Iterator[tuple[str, str]]:
+    """Each line and what its output begins with. Raises `DataError` when there are more of the ones than the others."""
+    if prefixes is None or isinstance(prefixes, str):
+        yield from zip(lines, itertools.repeat(prefixes or ""), strict=False)
+        return
+    for number, (line, prefix) in enumerate(itertools.zip_longest(lines, prefixes), start=1):
+        if line is None or prefix is None:
+            lone, lacking = ("prefix", "line") if line is None else ("line", "prefix")
+            raise DataError(f"{lone} {number} has no {lacking}: there have to be as many prefixes as lines")
+        yield line, prefix
 
 
-def batches_by_size(requests: Sequence[_Request], batch_size: int) -> Iterator[list[_Request]]:
-    """At most `batch_size` requests and `BATCH_TOKENS` padded tokens each; the requests come longest first."""
-    batch: list[_Request] = []
-    for request in requests:
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS):
+def require_room(folder: RunFolder, file: Path, tokens: int, room: int) -> None:
+    """Refuse a tokenizer that makes tokens that the model doesn't know."""
+    if tokens > room:
+        raise RunError(f"{file} has {tokens} tokens, but the model in {folder} only {room}: they are of different runs")
+
+
+Sized = TypeVar("Sized", _Request, _Pair)
+
+
+def batches_by_size(items: Sequence[Sized], batch_size: int) -> Iterator[list[Sized]]:
+    """At most `batch_size` items and `BATCH_TOKENS` padded tokens each; the items come longest first."""
+    batch: list[Sized] = []
+    for item in items:
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * batch[0].length > BATCH_TOKENS):
             yield batch
             batch = []
-        batch.append(request)
+        batch.append(item)
     if batch:
         yield batch
 

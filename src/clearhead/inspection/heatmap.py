@@ -22,8 +22,10 @@ def render_heatmap(weights: Float[Tensor, "q k"], queries: Sequence[str], keys: 
     if tuple(weights.shape) != (len(queries), len(keys)):
         raise ValueError(f"weights of shape {tuple(weights.shape)} for {len(queries)} queries and {len(keys)} keys")
     left = min(WIDEST_LABEL, max(map(cell_len, queries), default=0))
-    widths = [max(2, min(WIDEST_LABEL, cell_len(key) + 1)) for key in keys]
-    header = " " * (left + 1) + "".join(set_cell_size(key, width) for key, width in zip(keys, widths, strict=True))
+    widths = [max(1, min(WIDEST_LABEL, cell_len(key))) + 1 for key in keys]
+    header = " " * (left + 1) + "".join(
+        set_cell_size(key, width - 1) + " " for key, width in zip(keys, widths, strict=True)
+    )
     lines = [header.rstrip()]
     for query, row in zip(queries, weights.tolist(), strict=True):
         shades = (shade(weight) * (width - 1) + " " for weight, width in zip(row, widths, strict=True))

@@ -113,7 +113,7 @@ class DecoderLayer(nn.Module):
     def start_cache(self, memory: Float[Tensor, "b s m"], beams: int, capacity: int) -> LayerCache:
         """An empty past for each hypothesis, and the source's keys and values, projected once."""
         key, value = self.cross_attention.keys_and_values(memory)
-        return LayerCache(KeyValueCache(key.repeat_interleave(beams, 0)[:, :, :0], capacity), key, value)
+        return LayerCache(KeyValueCache(key[:, :, :0].repeat_interleave(beams, 0), capacity), key, value)
 
 
 class Encoder(nn.Module):

@@ -1,0 +1,26 @@
+"""What a trained run makes of a set of sources, and how likely it finds the references."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clearhead.decoding.translator import Translator
+    from clearhead.evaluation.reference_sets import ReferenceSet
+
+
+def translate_set(translator: Translator, data: ReferenceSet, changes: dict[str, Any]) -> list[str]:
+    """The best output for every source; `changes` are fields of `DecodingOptions` that differ from the run's own."""
+    best = (hypotheses[0].text for hypotheses in translator.translate_lines(data.sources, **changes))
+    return [text.replace("\n", " ") for text in best]  # as `clearhead translate` writes them: one line each
+
+
+def reference_loss(translator: Translator, data: ReferenceSet) -> float:
+    """Nats per target token, end token counted, over every reference of every source."""
+    pairs = [
+        (source, reference)
+        for source, acceptable in zip(data.sources, data.references, strict=True)
+        for reference in acceptable
+    ]
+    scores = translator.score([source for source, _ in pairs], [reference for _, reference in pairs])
+    return -sum(score.log_probability for score in scores) / sum(score.tokens for score in scores)

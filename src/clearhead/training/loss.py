@@ -1,0 +1,99 @@
+"""Label-smoothed cross-entropy (section 5.4): the formula, and the same faster.
+
+For one target token `y` with the model's probabilities `p` over `V` tokens and smoothing `e`,
+
+    loss = -(1 - e) log p[y] - e / (V - 2) * (sum of log p[k] over every k but y and padding)
+
+so the right token has the mass `1 - e`, padding exactly none, and each of the `V - 2` others an equal share of `e`.
+The loss of an update is the sum over its real target tokens divided by their number, over all its micro-batches and all
+processes: a short batch counts for less than a long one, and accumulation changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clearhead.control_tokens import PAD
+
+CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
+"""Logits worked on at a time. On the CPU so many stay in the cache (128 rows of 8,192 tokens); on a GPU this only
+bounds the memory that the probabilities take."""
+
+
+def smoothed_cross_entropy(
+    logits: Float[Tensor, "n v"], labels: Int[Tensor, " n"], smoothing: float
+) -> Float[Tensor, " n"]:
+    """The formula above for each of `n` real target tokens, in nats. `labels` holds no padding."""
+    log_p = logits.log_softmax(-1)
+    right = log_p.gather(1, labels[:, None]).squeeze(1)
+    others = log_p.sum(-1) - right - log_p[:, PAD]
+    return -(1 - smoothing) * right - smoothing / (logits.size(1) - 2) * others
+
+
+def training_loss(
+    logits: Float[Tensor, "n v"], labels: Int[Tensor, " n"], *, smoothing: float, divisor: int
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The sum of `smoothed_cross_entropy` over `divisor`, and the plain negative log-likelihood's (without gradient).
+
+    **The logits are used up**: their memory holds their gradient afterwards, so that nothing of their size is made
+    twice. `divisor` is the update's number of target tokens.
+    """
+    loss, plain = _InPlaceLoss.apply(logits, labels, smoothing, divisor)
+    return loss, plain
+
+
+def plain_loss(logits: Float[Tensor, "n v"], labels: Int[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The sum of the negative log-likelihoods `-log p[y]` in nats, in float64; for validation."""
+    return F.cross_entropy(logits.float(), labels, reduction="none").double().sum()
+
+
+class _InPlaceLoss(torch.autograd.Function):
+    """Loss and gradient in one go, a chunk of rows at a time.
+
+    With `q` the smoothed target distribution, the gradient by the logits is `p - q`: known as soon as the loss is, so
+    it is made right there, while the chunk is in the cache, and the backward pass has nothing left to do.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float, divisor: int) -> tuple[Tensor, Tensor]:
+        rows = max(1, CHUNK_ELEMENTS.get(logits.device.type, 2**26) // logits.size(1))
+        chunks = zip(logits.split(rows), labels.split(rows), strict=True)
+        sums = [_loss_and_gradient_(*chunk, smoothing, divisor) for chunk in chunks]
+        loss, plain = torch.stack(sums).sum(0).div(divisor).unbind()
+        ctx.mark_non_differentiable(plain)
+        ctx.gradient = logits
+        return loss, plain
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # The loss is what backward() is called on, so its own gradient is 1; asking costs nothing on the CPU.
+        of_loss = gradients[0]
+        if of_loss.device.type == "cpu" and of_loss == 1:
+            return ctx.gradient, None, None, None
+        return ctx.gradient * of_loss.to(ctx.gradient.dtype), None, None, None
+
+
+def _loss_and_gradient_(logits: Tensor, labels: Tensor, smoothing: float, divisor: int) -> Tensor:
+    """The sums of smoothed and plain loss over a chunk; overwrites the chunk's logits with the gradient."""
+    vocabulary, label = logits.size(1), labels[:, None]
+    share = smoothing / (vocabulary - 2)
+    x = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    p = x.softmax(-1)
+
+    # log(sum(exp(x))), from the largest probability: it is at least 1 / vocabulary, so its logarithm is always finite.
+    log_total = x.amax(-1) - p.amax(-1).log()
+    right = x.gather(1, label).squeeze(1)
+    others = x.sum(-1) - right - x[:, PAD]
+    plain = log_total - right
+    smoothed = (1 - smoothing) * plain + share * ((vocabulary - 2) * log_total - others)
+
+    p -= share  # p - q, with q = share everywhere, then mended at padding and at the right token
+    p[:, PAD] += share
+    p.scatter_add_(1, label, torch.full_like(label, share - (1 - smoothing), dtype=p.dtype))
+    logits.copy_(p.div_(divisor))
+    return torch.stack([smoothed.sum(dtype=torch.float64), plain.sum(dtype=torch.float64)])
