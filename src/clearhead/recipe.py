@@ -19,7 +19,7 @@ from clearhead.config import PRESETS, ModelConfig
 from clearhead.errors import ConfigError
 from clearhead.toml import apply_override, to_toml
 
-Metric = Literal["loss", "bleu", "chrf", "exact_match", "wer", "per"]
+Metric = Literal["loss", "bleu", "chrf2", "exact_match", "wer", "per"]
 LOWER_IS_BETTER = frozenset({"loss", "wer", "per"})
 DEFAULT_UPDATES = 20_000
 
@@ -50,6 +50,8 @@ class CorpusSection(Section):
     source_column: str | int | None = None
     target_column: str | int | None = None
     """Columns, keys or language codes in a file of pairs; by default what its format is used to."""
+    format: Literal["tsv", "csv", "jsonl", "parquet", "tmx", "po"] | None = None
+    """The format of `pairs`, if its suffix doesn't say."""
     weight: float = Field(1.0, gt=0)
     """How many times an epoch goes through this corpus; 0.5 takes another half each time."""
 
@@ -215,9 +217,9 @@ class DecodingSection(Section):
     """`[decoding]`: what `translate` and `evaluate` use unless told otherwise."""
 
     beam_size: int = Field(5, ge=1)
-    length_penalty: float = 0.6
-    max_length_ratio: float = Field(3.0, ge=0)
-    max_length_extra: int = Field(50, ge=1)
+    length_penalty: float = Field(0.6, ge=0, le=10)
+    max_length_ratio: float = Field(3.0, ge=0, le=1000)
+    max_length_extra: int = Field(50, ge=0)
     """An output has at most `max_length_ratio * source tokens + max_length_extra` tokens."""
 
 

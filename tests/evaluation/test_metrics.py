@@ -96,7 +96,7 @@ def test_sacrebleu_scores_and_signatures_equal_its_command(tmp_path: Path, token
     scores = evaluate_outputs(outputs, references, bleu_tokenizer=tokenizer)
     command = run_sacrebleu(tmp_path, outputs, references, "-m", "bleu", "chrf", "ter", "-tok", tokenizer)
     plus = run_sacrebleu(tmp_path, outputs, references, "-m", "chrf", "--chrf-word-order", "2")
-    expected = dict(zip(["bleu", "chrf", "ter", "chrf2pp"], [*command, *plus], strict=True))
+    expected = dict(zip(["bleu", "chrf2", "ter", "chrf2pp"], [*command, *plus], strict=True))
     for name, report in expected.items():
         assert getattr(scores, name) == pytest.approx(report["score"], abs=1e-9)
         assert scores.signatures[name] == report["signature"]
@@ -122,7 +122,7 @@ def test_lines_may_have_different_numbers_of_references() -> None:
     # a repeated reference adds no n-gram and no length
     filled = [(acceptable * 2)[:2] for acceptable in ragged]
     one, other = evaluate_outputs(outputs, ragged), evaluate_outputs(outputs, filled)
-    for name in ("bleu", "chrf", "chrf2pp", "exact_match", "per", "cer"):
+    for name in ("bleu", "chrf2", "chrf2pp", "exact_match", "per", "cer"):
         assert getattr(one, name) == pytest.approx(getattr(other, name))
     assert "nrefs:var" in one.signatures["bleu"]
 
@@ -130,10 +130,10 @@ def test_lines_may_have_different_numbers_of_references() -> None:
 def test_perfect_output_and_empty_output() -> None:
     references = [acceptable for _, acceptable in ENGLISH]
     perfect = evaluate_outputs([acceptable[0] for acceptable in references], references)
-    assert [perfect.exact_match, perfect.bleu, perfect.chrf, perfect.chrf2pp] == pytest.approx([100.0] * 4)
+    assert [perfect.exact_match, perfect.bleu, perfect.chrf2, perfect.chrf2pp] == pytest.approx([100.0] * 4)
     assert [perfect.wer, perfect.per, perfect.cer, perfect.ter] == [0.0] * 4
     empty = evaluate_outputs([""] * len(references), references)
-    assert [empty.exact_match, empty.bleu, empty.chrf] == [0.0] * 3
+    assert [empty.exact_match, empty.bleu, empty.chrf2] == [0.0] * 3
     assert [empty.wer, empty.per, empty.cer] == [100.0] * 3
 
 

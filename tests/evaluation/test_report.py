@@ -11,7 +11,7 @@ from clearhead.evaluation.report import print_comparison, print_scores, to_json
 KEYS = [
     "exact_match",
     "bleu",
-    "chrf",
+    "chrf2",
     "chrf2pp",
     "ter",
     "wer",
@@ -34,7 +34,7 @@ def test_json_has_the_promised_keys_in_order() -> None:
     assert list(report) == KEYS
     assert report["exact_match"] == 100.0
     assert report["sentences"] == 1
-    assert set(report["signatures"]) == {"bleu", "chrf", "chrf2pp", "ter"}
+    assert set(report["signatures"]) == {"bleu", "chrf2", "chrf2pp", "ter"}
 
 
 def test_json_stays_json_when_a_number_is_undefined() -> None:

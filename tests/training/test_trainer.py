@@ -241,7 +241,7 @@ def test_the_direction_follows_the_metric_and_a_tie_is_no_improvement() -> None:
     for metric in ("loss", "wer", "per"):
         assert is_better(metric, 1.0, 2.0)
         assert not is_better(metric, 2.0, 1.0)
-    for metric in ("bleu", "chrf", "exact_match"):
+    for metric in ("bleu", "chrf2", "exact_match"):
         assert is_better(metric, 2.0, 1.0)
         assert not is_better(metric, 1.0, 2.0)
     assert is_better("bleu", 0.0, None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -115,18 +115,19 @@ class RunningBatch:
         self.log_probabilities = choice.log_probabilities
         ended = choice.tokens == EOS
         if ended.any():
-            self.collect(ended & self.log_probabilities.isfinite(), cut)
+            self.collect(ended & self.log_probabilities.isfinite(), cut.gather(1, choice.origins))
             self.log_probabilities = self.log_probabilities.masked_fill(ended, -math.inf)
         self.keep(choice, self.done() if ended.any() else [])
 
-    def force_tokens(self, logits: Float[Tensor, "b k v"]) -> list[bool]:
-        """Leave only the prefix' next token, or the end token at the limit; says which sentences that cuts short."""
+    def force_tokens(self, logits: Float[Tensor, "b k v"]) -> Bool[Tensor, "b k"]:
+        """Leave only the prefix' next token, or the end token at the limit; says which hypotheses that cuts short."""
         length = self.ids.size(-1) - 1
-        cut = []
+        cut = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
         for row, sentence in enumerate(self.sentences):
             forced = sentence.prefix[length] if length < len(sentence.prefix) else EOS
             at_limit = length >= sentence.limit
-            cut.append(at_limit and bool((logits[row].argmax(-1) != EOS).any()))
+            if at_limit:
+                cut[row] = logits[row].argmax(-1) != EOS
             if length < len(sentence.prefix) or at_limit:
                 kept = logits[row, :, forced].clone()
                 logits[row] = -math.inf
@@ -152,13 +153,13 @@ class RunningBatch:
         """Each hypothesis takes over the tokens of the one that it continues."""
         return ids.gather(1, choice.origins[:, :, None].expand_as(ids)) if ids.size(1) > 1 else ids
 
-    def collect(self, ended: Tensor, cut: list[bool]) -> None:
+    def collect(self, ended: Bool[Tensor, "b k"], cut: Bool[Tensor, "b k"]) -> None:
         """Put hypotheses that have just ended aside, with their scores."""
         length = self.ids.size(-1) - 1  # the end token counts, the start token doesn't
         for row, column in ended.nonzero().tolist():
             total = float(self.log_probabilities[row, column])
             ids = self.ids[row, column, 1:-1].tolist()
-            finished = Finished(ids, total, self.options.score(total, length), cut[row])
+            finished = Finished(ids, total, self.options.score(total, length), bool(cut[row, column]))
             self.sentences[row].finished.append(finished)
 
     def done(self) -> list[int]:

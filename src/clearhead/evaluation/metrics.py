@@ -9,7 +9,7 @@
 |             | in percent of that reference's symbols, summed over all lines before dividing       |        |
 | cer         | the same over characters (code points, white space included)                        | lower  |
 | bleu        | BLEU, up to 4-grams, corpus level (Papineni et al. 2002), by sacrebleu              | higher |
-| chrf        | chrF2, character 6-grams, beta 2 (Popovic 2015), by sacrebleu                       | higher |
+| chrf2       | chrF2, character 6-grams, beta 2 (Popovic 2015), by sacrebleu                       | higher |
 | chrf2pp     | chrF2++, the same with word 2-grams (Popovic 2017), by sacrebleu                    | higher |
 | ter         | translation edit rate: word edits and shifts (Snover et al. 2006), by sacrebleu     | lower  |
 | loss        | mean of -ln p(token) over all target tokens, end token included, no label smoothing | lower  |
@@ -35,8 +35,8 @@ from clearhead.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-METRICS = ("exact_match", "bleu", "chrf", "chrf2pp", "ter", "wer", "per", "cer")
-SACREBLEU_METRICS = ("bleu", "chrf", "chrf2pp", "ter")
+METRICS = ("exact_match", "bleu", "chrf2", "chrf2pp", "ter", "wer", "per", "cer")
+SACREBLEU_METRICS = ("bleu", "chrf2", "chrf2pp", "ter")
 # Those of sacrebleu that need no download and no further package.
 BLEU_TOKENIZERS = ("13a", "none", "zh", "intl", "char")
 
@@ -51,7 +51,7 @@ class Scores:
 
     exact_match: float | None = None
     bleu: float | None = None
-    chrf: float | None = None
+    chrf2: float | None = None
     chrf2pp: float | None = None
     ter: float | None = None
     wer: float | None = None
@@ -176,7 +176,7 @@ def make_sacrebleu_metric(name: str, bleu_tokenizer: str) -> "Metric":
     match name:
         case "bleu":
             return BLEU(tokenize=bleu_tokenizer, force=True)  # force: tokenised text is no mistake here
-        case "chrf":
+        case "chrf2":
             return CHRF()
         case "chrf2pp":
             return CHRF(word_order=2)

@@ -15,7 +15,7 @@ LABELS = {
     "per": ("PER", "% edits per symbol, nearest reference"),
     "cer": ("CER", "% edits per character, nearest reference"),
     "bleu": ("BLEU", "sacrebleu, higher is better"),
-    "chrf": ("chrF2", "sacrebleu, higher is better"),
+    "chrf2": ("chrF2", "sacrebleu, higher is better"),
     "chrf2pp": ("chrF2++", "sacrebleu, higher is better"),
     "ter": ("TER", "sacrebleu, lower is better"),
     "loss": ("loss", "nats per target token, not smoothed"),

@@ -27,7 +27,7 @@ from clearhead.evaluation.metrics import (
 )
 
 RESAMPLED_METRICS = ("exact_match", "per", "cer")  # wer would repeat exact_match, its mirror image
-COMPARED_METRICS = ("exact_match", "bleu", "chrf", "chrf2pp", "ter", "per", "cer")
+COMPARED_METRICS = ("exact_match", "bleu", "chrf2", "chrf2pp", "ter", "per", "cer")
 
 
 @dataclass(frozen=True)

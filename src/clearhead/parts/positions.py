@@ -39,7 +39,8 @@ class PositionalEncoding(nn.Module):
     def forward(self, x: Float[Tensor, "b t m"], start: int = 0) -> Float[Tensor, "b t m"]:
         """Add positions `start`, `start + 1`, … to the embeddings `x`."""
         end = start + x.size(1)
-        if end > self.table.size(0):
-            grown = sinusoids(max(end, 2 * self.table.size(0)), x.size(-1))
-            self.table = grown.to(self.table)
-        return self.dropout(x + self.table[start:end].to(x.dtype))
+        table = self.table  # of our own: batches may be decoded side by side, and another one may exchange it
+        if end > table.size(0):
+            grown = sinusoids(max(end, 2 * table.size(0)), x.size(-1))
+            self.table = table = grown.to(table)
+        return self.dropout(x + table[start:end].to(x.dtype))

@@ -17,6 +17,10 @@ from clearhead.errors import ConfigError
 from clearhead.text.corpus import Corpus, Ids
 from clearhead.text.tokenizers import BOS, EOS, PAD
 
+POOL_BATCHES = 40
+"""Pairs are sorted by length within so many batches, not within the whole corpus: of a large corpus each batch would
+else hold a single length, and its gradient would point where that length wants to go."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -91,7 +95,8 @@ def plan_batches(
         )
     random = np.random.default_rng([seed, epoch])
     pairs = _draw_pairs(corpus, random) if shuffle else np.arange(len(corpus))
-    order = pairs[_by_length(corpus.source_lengths[pairs], corpus.target_lengths[pairs])]
+    lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
+    order = pairs[_by_length(*lengths, pool=_pool_size(*lengths, batch_tokens) if shuffle else len(pairs))]
     source_lengths, target_lengths = corpus.source_lengths[order], corpus.target_lengths[order]
     # A random first cut shifts the others, so that even without pairs of equal lengths the company changes.
     first_budget = int(random.integers(longest, batch_tokens + 1)) if shuffle else batch_tokens
@@ -117,8 +122,17 @@ def _draw_pairs(corpus: Corpus, random: np.random.Generator) -> NDArray[np.int64
     return random.permutation(np.concatenate(drawn))
 
 
-def _by_length(source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int32]) -> NDArray[np.int64]:
+def _pool_size(source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int32], batch_tokens: int) -> int:
+    """How many pairs fill `POOL_BATCHES` batches."""
+    return max(1, int(POOL_BATCHES * batch_tokens / np.maximum(source_lengths, target_lengths).mean()))
+
+
+def _by_length(
+    source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int32], *, pool: int
+) -> NDArray[np.int64]:
     """An order in which neighbours have like lengths on both sides; ties stay in the order they come in.
+
+    Only `pool` pairs at a time are sorted, up and down by turns.
 
     By the longer side, which decides how many pairs fit into a batch; within it by the difference of the
     sides, up and down by turns, so that it doesn't fall from one end to the other where the length goes up.
@@ -127,7 +141,9 @@ def _by_length(source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int
     longer = np.maximum(source_lengths, target_lengths).astype(np.int64)
     difference = source_lengths.astype(np.int64) - target_lengths
     span = 2 * int(longer.max()) + 1
-    return np.argsort(longer * span + np.where(longer % 2, difference, -difference), kind="stable")
+    key = longer * span + np.where(longer % 2, difference, -difference)
+    pools = np.arange(len(key)) // pool
+    return np.lexsort((np.where(pools % 2, -key, key), pools))
 
 
 def _cut(

@@ -127,6 +127,7 @@ def corpus_files(sections: Sequence[CorpusSection], root: Path) -> list[CorpusFi
             source=locate(section.source),
             target=locate(section.target),
             pairs=locate(section.pairs),
+            format=section.format,
             source_column=section.source_column,
             target_column=section.target_column,
             weight=section.weight,
