@@ -28,9 +28,7 @@ TOKENIZER_PAIRS = 200_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="a file to repeat, with --target")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--pairs", type=int, default=2_000_000)

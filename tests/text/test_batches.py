@@ -52,9 +52,7 @@ def test_the_tensors_of_a_batch() -> None:
     assert batch.rows.tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert batch.target_tokens == 7
     assert batch.indices.tolist() == [0, 1]
-    assert {tensor.dtype for tensor in (batch.source, batch.decoder_input, batch.labels, batch.rows)} == {
-        torch.int64
-    }
+    assert {tensor.dtype for tensor in (batch.source, batch.decoder_input, batch.labels, batch.rows)} == {torch.int64}
     assert batch.to("cpu").labels.equal(batch.labels)
 
 
@@ -108,8 +106,7 @@ def test_one_long_pair_among_short_ones(tmp_path: Path) -> None:
     plan = plan_batches(corpus, batch_tokens=4_096, seed=1, epoch=0)
     assert max(padded_size(corpus, batch) for batch in plan) <= 4_096
     sizes = [
-        len(batch) * int(corpus.source_lengths[batch].max() + corpus.target_lengths[batch].max())
-        for batch in plan
+        len(batch) * int(corpus.source_lengths[batch].max() + corpus.target_lengths[batch].max()) for batch in plan
     ]
     assert sizes[plan.largest] == max(sizes)  # to be tried first
     with pytest.raises(ConfigError, match=r"batch_tokens=1999 is less than the longest text has, 2000"):
@@ -132,15 +129,12 @@ def test_epochs_and_seeds_differ_in_order_and_company(tmp_path: Path) -> None:
     distinct = [(length, length) for length in range(2, 302)]  # no two pairs of the same length
     corpus = corpus_of(tmp_path, distinct)
     plans = [
-        plan_batches(corpus, batch_tokens=2_000, seed=seed, epoch=epoch)
-        for seed, epoch in [(1, 0), (1, 1), (2, 0)]
+        plan_batches(corpus, batch_tokens=2_000, seed=seed, epoch=epoch) for seed, epoch in [(1, 0), (1, 1), (2, 0)]
     ]
     companies = [{frozenset(batch) for batch in as_lists(plan)} for plan in plans]
     for first, second in [(0, 1), (0, 2)]:
         assert len(companies[first] & companies[second]) < len(companies[first]) / 2
-        assert [batch[0] for batch in as_lists(plans[first])] != [
-            batch[0] for batch in as_lists(plans[second])
-        ]
+        assert [batch[0] for batch in as_lists(plans[first])] != [batch[0] for batch in as_lists(plans[second])]
     lengths = [int(corpus.source_lengths[batch].max()) for batch in plans[0]]
     assert lengths != sorted(lengths)
 

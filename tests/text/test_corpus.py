@@ -33,23 +33,17 @@ def build(folder: Path, *corpora: CorpusFiles, tokenizer: Tokenizer = BYTE, max_
 
 
 def texts_of(corpus: Corpus, tokenizer: Tokenizer = BYTE) -> list[tuple[str, ...]]:
-    return [
-        tuple(tokenizer.decode(ids.tolist()) for ids in corpus.pair(index)) for index in range(len(corpus))
-    ]
+    return [tuple(tokenizer.decode(ids.tolist()) for ids in corpus.pair(index)) for index in range(len(corpus))]
 
 
 def test_the_pairs_come_back(tmp_path: Path) -> None:
     generator = random.Random(1)
-    texts = [
-        "".join(generator.choices("abc é中\u2028", k=generator.randint(1, 30))) + "." for _ in range(10_000)
-    ]
+    texts = ["".join(generator.choices("abc é中\u2028", k=generator.randint(1, 30))) + "." for _ in range(10_000)]
     sources, targets = texts[:5_000], texts[5_000:]
     assert len(sources) > PAIRS_AT_A_TIME
     progress: list[int] = []
     files = aligned(tmp_path, sources, targets)
-    corpus = Corpus.build(
-        tmp_path / "cache", [files], BYTE, BYTE, max_length=256, on_progress=progress.append
-    )
+    corpus = Corpus.build(tmp_path / "cache", [files], BYTE, BYTE, max_length=256, on_progress=progress.append)
     assert texts_of(corpus) == list(zip(sources, targets, strict=True))
     assert corpus.source_lengths.tolist() == [len(text.encode()) + 1 for text in sources]
     assert corpus.target_lengths.tolist() == [len(text.encode()) + 1 for text in targets]
@@ -76,8 +70,7 @@ def test_the_limit_counts_the_end_token(tmp_path: Path) -> None:
     corpus = build(tmp_path, files, max_length=10)
     assert texts_of(corpus) == [("a" * 9, "b"), ("a", "b" * 9)]
     assert corpus.report.summary() == (
-        "kept 2 of 4 pairs; "
-        "1 longer than 10 tokens (train.en line 2); 1 longer than 10 tokens (train.de line 4)"
+        "kept 2 of 4 pairs; 1 longer than 10 tokens (train.en line 2); 1 longer than 10 tokens (train.de line 4)"
     )
 
 
@@ -117,9 +110,7 @@ def test_many_findings_are_summed_up(tmp_path: Path) -> None:
 def test_nothing_left_is_an_error_that_says_why(tmp_path: Path) -> None:
     # case D6
     files = aligned(tmp_path, ["a", ""], ["", "b"], name="valid")
-    with pytest.raises(
-        DataError, match=r"valid\.en and valid\.de: kept 0 of 2 .*valid\.de line 1.*valid\.en line 2"
-    ):
+    with pytest.raises(DataError, match=r"valid\.en and valid\.de: kept 0 of 2 .*valid\.de line 1.*valid\.en line 2"):
         build(tmp_path, files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["valid.de", "valid.en"]
 

@@ -136,9 +136,7 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 def test_json_lines_inside_an_object(tmp_path: Path) -> None:
-    content = (
-        '{"translation": {"en": "yes", "de": "ja"}}\n{"translation.en": "no", "translation": {"de": "nein"}}'
-    )
+    content = '{"translation": {"en": "yes", "de": "ja"}}\n{"translation.en": "no", "translation": {"de": "nein"}}'
     columns = {"source_column": "translation.en", "target_column": "translation.de"}
     assert read(tmp_path / "a.jsonl", content, **columns) == [Pair("yes", "ja", 1), Pair("no", "nein", 2)]
 
@@ -216,9 +214,7 @@ def test_tmx_needs_its_languages(tmp_path: Path) -> None:
 
 def test_broken_tmx_is_named_with_its_line(tmp_path: Path) -> None:
     columns = {"source_column": "en", "target_column": "de"}
-    bomb = TMX.format(encoding="UTF-8").replace(
-        '"tmx14.dtd"', '"tmx14.dtd" [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]'
-    )
+    bomb = TMX.format(encoding="UTF-8").replace('"tmx14.dtd"', '"tmx14.dtd" [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]')
     with pytest.raises(DataError, match=r"a\.tmx, line 2: declares the entity 'a'"):
         read(tmp_path / "a.tmx", bomb, **columns)
     with pytest.raises(DataError, match=r"a\.tmx, line \d+: not a well-formed TMX file"):
@@ -247,9 +243,7 @@ def test_gettext(tmp_path: Path) -> None:
 def test_gettext_reads_what_polib_writes(text: str, translation: str, tmp_path: Path) -> None:
     polib = pytest.importorskip("polib")
     catalogue = polib.POFile()
-    text, translation = (
-        part.replace("\r", "").encode("utf-8", "ignore").decode() for part in (text, translation)
-    )
+    text, translation = (part.replace("\r", "").encode("utf-8", "ignore").decode() for part in (text, translation))
     catalogue.append(polib.POEntry(msgid=text, msgstr=translation))
     content = "".join(str(entry) + "\n" for entry in catalogue)
     pairs = read(tmp_path / "a.po", content)
@@ -305,9 +299,7 @@ def test_impossible_corpora_are_refused(options: dict[str, Any]) -> None:
 def test_impossible_columns_are_refused(name: str, columns: tuple[Any, Any], tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ConfigError, match=name):
-        list(
-            read_pairs(CorpusFiles(pairs=tmp_path / name, source_column=columns[0], target_column=columns[1]))
-        )
+        list(read_pairs(CorpusFiles(pairs=tmp_path / name, source_column=columns[0], target_column=columns[1])))
 
 
 def test_held_out_pairs(tmp_path: Path) -> None:

@@ -163,9 +163,7 @@ def test_damaged_gzip(format: PairFormat, content: bytes, cut: int, flip: int, b
 
 
 @pytest.mark.parametrize("format", get_args(PairFormat))
-@pytest.mark.parametrize(
-    "piece", [b"a", b"\0", b'"', b"[", b"\\", b"\t", b"a,", b"\xe4", b"&", b'{"source":']
-)
+@pytest.mark.parametrize("piece", [b"a", b"\0", b'"', b"[", b"\\", b"\t", b"a,", b"\xe4", b"&", b'{"source":'])
 def test_a_line_of_a_megabyte(format: PairFormat, piece: bytes) -> None:
     read_all(format, piece * (2**20 // len(piece)) + b"\n" + WHOLE[format])
 

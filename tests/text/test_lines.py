@@ -88,9 +88,7 @@ def test_the_locale_does_not_matter(tmp_path: Path) -> None:
         "sys.stdout.buffer.write(ascii([*read_lines(sys.argv[1])]).encode())"
     )
     environment = os.environ | {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, path], env=environment, capture_output=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program, path], env=environment, capture_output=True, check=True)
     assert done.stdout.decode() == ascii(["Grüße, 你好"])
 
 
@@ -124,9 +122,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(read_lines("-")) == ["ä\u2028", "b"]
 
 
-@pytest.mark.parametrize(
-    "blank", ["", " ", "\u00a0", "\u200b", "\t\ufeff", "\u3000\u2028\x00\u2060", "\u3164"]
-)
+@pytest.mark.parametrize("blank", ["", " ", "\u00a0", "\u200b", "\t\ufeff", "\u3000\u2028\x00\u2060", "\u3164"])
 def test_blank_texts(blank: str) -> None:
     # case D5
     assert is_blank(blank)

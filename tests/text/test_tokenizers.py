@@ -185,9 +185,7 @@ def test_bpe_learns_up_to_its_size() -> None:
     tokenizer = train_tokenizer("bpe", lines)
     assert tokenizer.tokens(tokenizer.encode("the cat")) == ["the", "▁cat"]
     # Combining marks stay in their words.
-    assert train_tokenizer("bpe", ["कि"] * 5).tokens(train_tokenizer("bpe", ["कि"] * 5).encode("कि")) == [
-        "कि"
-    ]
+    assert train_tokenizer("bpe", ["कि"] * 5).tokens(train_tokenizer("bpe", ["कि"] * 5).encode("कि")) == ["कि"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

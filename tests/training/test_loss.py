@@ -29,6 +29,30 @@ def cross_entropy_by_definition(logits: Tensor, labels: Tensor, smoothing: float
     return -(target * logits.log_softmax(-1)).sum(-1)
 
 
+def fast_loss(logits: Tensor, labels: Tensor, *, smoothing: float, divisor: int) -> tuple[Tensor, Tensor]:
+    """The fast loss of given logits: projected by the identity."""
+    identity = torch.eye(logits.size(1), dtype=logits.dtype)
+    return training_loss(logits, identity, labels, smoothing=smoothing, divisor=divisor)
+
+
+@pytest.mark.parametrize("rows", [1, 13, 31])
+def test_projection_and_loss_in_chunks_equal_them_one_after_the_other(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(loss_module.CHUNK_ELEMENTS, "cpu", 5 * 17)
+    torch.manual_seed(rows)
+    states = torch.randn(rows, 7, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(17, 7, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(1, 17, (rows,))
+    expected = smoothed_cross_entropy(states @ weight.T, labels, 0.1).sum() / 29
+    loss, _ = training_loss(states, weight, labels, smoothing=0.1, divisor=29)
+    torch.testing.assert_close(loss, expected)
+    for fast, plain in zip(
+        torch.autograd.grad(loss, (states, weight)), torch.autograd.grad(expected, (states, weight)), strict=True
+    ):
+        torch.testing.assert_close(fast, plain)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_the_formula_is_the_cross_entropy_with_a_smoothed_target(smoothing: float) -> None:
     torch.manual_seed(0)
@@ -52,7 +76,7 @@ def test_the_fast_loss_equals_the_formula_in_float64(
     expected_plain = -logits.detach().log_softmax(-1)[range(rows), labels].sum() / 29
 
     leaf = logits.detach().clone().requires_grad_()
-    loss, plain = training_loss(leaf * 1.0, labels, smoothing=smoothing, divisor=29)
+    loss, plain = fast_loss(leaf * 1.0, labels, smoothing=smoothing, divisor=29)
     (gradient,) = torch.autograd.grad(loss, leaf)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(plain, expected_plain)
@@ -63,8 +87,8 @@ def test_the_fast_loss_equals_the_formula_in_float64(
 def test_the_gradient_follows_what_is_done_to_the_loss() -> None:
     leaf = torch.randn(3, 9, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([4, 5, 6])
-    (single,) = torch.autograd.grad(training_loss(leaf * 1.0, labels, smoothing=0.1, divisor=3)[0], leaf)
-    (triple,) = torch.autograd.grad(3 * training_loss(leaf * 1.0, labels, smoothing=0.1, divisor=3)[0], leaf)
+    (single,) = torch.autograd.grad(fast_loss(leaf * 1.0, labels, smoothing=0.1, divisor=3)[0], leaf)
+    (triple,) = torch.autograd.grad(3 * fast_loss(leaf * 1.0, labels, smoothing=0.1, divisor=3)[0], leaf)
     torch.testing.assert_close(triple, 3 * single)
 
 
@@ -74,7 +98,7 @@ def test_padding_gets_no_probability_mass() -> None:
     logits = torch.randn(5, 13, dtype=torch.float64)
     p = logits.softmax(-1)
     leaf = logits.clone().requires_grad_()
-    loss, _ = training_loss(leaf * 1.0, torch.tensor([4, 5, 6, 7, 12]), smoothing=0.3, divisor=1)
+    loss, _ = fast_loss(leaf * 1.0, torch.tensor([4, 5, 6, 7, 12]), smoothing=0.3, divisor=1)
     (gradient,) = torch.autograd.grad(loss, leaf)
     torch.testing.assert_close(gradient[:, PAD], p[:, PAD])
 
@@ -84,7 +108,7 @@ def test_a_probability_of_zero_has_a_finite_loss_and_gradient() -> None:
     logits = torch.zeros(2, 8)
     logits[:, 5] = 1e4  # every other probability is 0 in float32
     leaf = logits.clone().requires_grad_()
-    loss, plain = training_loss(leaf * 1.0, torch.tensor([5, 6]), smoothing=0.1, divisor=2)
+    loss, plain = fast_loss(leaf * 1.0, torch.tensor([5, 6]), smoothing=0.1, divisor=2)
     (gradient,) = torch.autograd.grad(loss, leaf)
     assert plain.item() == pytest.approx(1e4 / 2)
     assert loss.item() == pytest.approx(smoothed_cross_entropy(logits, torch.tensor([5, 6]), 0.1).mean().item())
@@ -105,7 +129,7 @@ def test_the_loss_does_not_depend_on_the_padding_of_the_batch() -> None:
         (wide_source, wide[1], wide[0], wide_rows),
     ):
         logits = model(source, decoder_input, rows=rows)
-        loss, plain = training_loss(logits, labels.flatten()[rows], smoothing=0.1, divisor=len(rows))
+        loss, plain = fast_loss(logits, labels.flatten()[rows], smoothing=0.1, divisor=len(rows))
         found = (loss.item(), plain.item())
         if labels is batch.labels:
             expected = found
@@ -118,7 +142,7 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
     labels = torch.randint(4, 501, (64,))
     expected = smoothed_cross_entropy(logits.double(), labels, 0.1).sum() / 64
     leaf = logits.clone().requires_grad_()
-    loss, _ = training_loss(leaf * 1.0, labels, smoothing=0.1, divisor=64)
+    loss, _ = fast_loss(leaf * 1.0, labels, smoothing=0.1, divisor=64)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     (gradient,) = torch.autograd.grad(loss, leaf)
     assert gradient.dtype == torch.bfloat16

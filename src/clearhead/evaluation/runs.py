@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 def translate_set(translator: Translator, data: ReferenceSet, changes: dict[str, Any]) -> list[str]:
     """The best output for every source; `changes` are fields of `DecodingOptions` that differ from the run's own."""
     best = (hypotheses[0].text for hypotheses in translator.translate_lines(data.sources, **changes))
-    return [text.replace("\n", " ").replace("\r", " ") for text in best]  # as `clearhead translate` writes them: one line each
+    return [
+        text.replace("\n", " ").replace("\r", " ") for text in best
+    ]  # as `clearhead translate` writes them: one line each
 
 
 def reference_loss(translator: Translator, data: ReferenceSet) -> float:

@@ -72,11 +72,16 @@ class Transformer(nn.Module):
         """Logits of the next target token, given the source and the target so far.
 
         `rows` names flat positions in `(b * t)`: only they are projected to the vocabulary, and the logits are
-        `(n, v)`. Training leaves the padding out this way.
+        `(n, v)`. Padding can be left out this way.
         """
-        memory = self.encode(source)
-        states = self.decode(decoder_input, memory)
-        return self.projection(states if rows is None else states.flatten(0, 1).index_select(0, rows))
+        return self.projection(self.states(source, decoder_input, rows))
+
+    def states(
+        self, source: Int[Tensor, "b s"], decoder_input: Int[Tensor, "b t"], rows: Int[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "b t m"] | Float[Tensor, "n m"]:
+        """What `forward` projects to the vocabulary; training does that itself, together with the loss."""
+        states = self.decode(decoder_input, self.encode(source))
+        return states if rows is None else states.flatten(0, 1).index_select(0, rows)
 
     def encode(self, source: Int[Tensor, "b s"]) -> Memory:
         """Run the encoder; padding is hidden from every head of every layer."""

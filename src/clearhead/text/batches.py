@@ -71,9 +71,7 @@ class BatchPlan(Sequence[NDArray[np.int64]]):
         return self.order[self.starts[batch] : self.stops[batch]]
 
 
-def plan_batches(
-    corpus: Corpus, *, batch_tokens: int, seed: int, epoch: int, shuffle: bool = True
-) -> BatchPlan:
+def plan_batches(corpus: Corpus, *, batch_tokens: int, seed: int, epoch: int, shuffle: bool = True) -> BatchPlan:
     """Put an epoch's pairs into batches.
 
     Args:
@@ -127,9 +125,7 @@ def _pool_size(source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int
     return max(1, int(POOL_BATCHES * batch_tokens / np.maximum(source_lengths, target_lengths).mean()))
 
 
-def _by_length(
-    source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int32], *, pool: int
-) -> NDArray[np.int64]:
+def _by_length(source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int32], *, pool: int) -> NDArray[np.int64]:
     """An order in which neighbours have like lengths on both sides; ties stay in the order they come in.
 
     Only `pool` pairs at a time are sorted, up and down by turns.

@@ -129,9 +129,7 @@ class Corpus:
         if (existing := cls._open_if_made_by(recipe, directory)) is not None:
             return existing
         if directory.exists() and any(directory.iterdir()) and not (directory / DESCRIPTION).exists():
-            raise RunError(
-                f"{directory} holds other files: name an empty or new folder for the encoded corpus"
-            )
+            raise RunError(f"{directory} holds other files: name an empty or new folder for the encoded corpus")
         try:
             with temporary_folder_beside(directory) as temporary:
                 contents = write_corpus(
@@ -155,9 +153,7 @@ class Corpus:
                     is_current=lambda: cls._open_if_made_by(recipe, directory) is not None,
                 )
         except OSError as error:  # the readers' own are DataErrors already
-            raise RunError(
-                f"{directory}: can't write the encoded corpus: {error.strerror or error}"
-            ) from error
+            raise RunError(f"{directory}: can't write the encoded corpus: {error.strerror or error}") from error
         return cls.open(directory)
 
     @classmethod
@@ -171,8 +167,7 @@ class Corpus:
             return cls(directory, _description(directory))
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise RunError(
-                f"{directory}: no encoded corpus, or a broken one ({error}); "
-                "remove the folder to have it built again"
+                f"{directory}: no encoded corpus, or a broken one ({error}); remove the folder to have it built again"
             ) from error
 
     @classmethod

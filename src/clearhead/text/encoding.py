@@ -58,11 +58,7 @@ def write_corpus(
                     target_tokenizer.encode_batch([pair.target for pair in chunk]),
                     strict=True,
                 )
-                kept = [
-                    (source, target)
-                    for pair, source, target in encoded
-                    if pair_filter.keeps(pair, source, target)
-                ]
+                kept = [(source, target) for pair, source, target in encoded if pair_filter.keeps(pair, source, target)]
                 sources.append([source for source, _ in kept])
                 targets.append([target for _, target in kept])
                 pairs_read += len(chunk)

@@ -59,11 +59,7 @@ class FilterReport:
     def summary(self) -> str:
         """One line such as `kept 28,990 of 29,000 pairs; 10 longer than 256 tokens (train.en lines 12, 408,
         911, …)`."""
-        kept = (
-            f"kept {self.kept:,} of {self.total:,} pairs"
-            if self.dropped
-            else f"kept all {self.total:,} pairs"
-        )
+        kept = f"kept {self.kept:,} of {self.total:,} pairs" if self.dropped else f"kept all {self.total:,} pairs"
         return "; ".join([kept, *map(str, self.dropped), *map(str, self.notices)])
 
     def to_dict(self) -> dict[str, Any]:

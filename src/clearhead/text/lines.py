@@ -52,9 +52,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             with path.open("rb") as stream:
                 yield stream
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{path}: broken gzip file ({error}); pack it again, or drop .gz from its name"
-        ) from error
+        raise DataError(f"{path}: broken gzip file ({error}); pack it again, or drop .gz from its name") from error
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except OSError as error:

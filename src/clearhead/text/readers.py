@@ -79,31 +79,19 @@ class CorpusFiles:
                 object.__setattr__(self, name, Path(value))
         aligned = self.source is not None and self.target is not None
         if aligned == (self.pairs is not None) or (self.pairs and (self.source or self.target)):
-            given = {
-                name: str(getattr(self, name))
-                for name in ("source", "target", "pairs")
-                if getattr(self, name)
-            }
+            given = {name: str(getattr(self, name)) for name in ("source", "target", "pairs") if getattr(self, name)}
             raise ConfigError(f"a corpus is source and target, or pairs, but not {given or 'nothing'}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise ConfigError(f"{self.name}: weight={self.weight!r} must be a number above 0")
         if self.format is not None and self.format not in get_args(PairFormat):
-            raise ConfigError(
-                f"{self.name}: format={self.format!r} must be one of {', '.join(get_args(PairFormat))}"
-            )
-        if self.pairs is None and (
-            self.format or self.source_column is not None or self.target_column is not None
-        ):
-            raise ConfigError(
-                f"{self.name}: format, source_column and target_column go with pairs, not with two files"
-            )
+            raise ConfigError(f"{self.name}: format={self.format!r} must be one of {', '.join(get_args(PairFormat))}")
+        if self.pairs is None and (self.format or self.source_column is not None or self.target_column is not None):
+            raise ConfigError(f"{self.name}: format, source_column and target_column go with pairs, not with two files")
 
     @property
     def name(self) -> str:
         """The file's name, or both names, without folders."""
-        return (
-            self.pairs.name if self.pairs else " and ".join(p.name for p in (self.source, self.target) if p)
-        )
+        return self.pairs.name if self.pairs else " and ".join(p.name for p in (self.source, self.target) if p)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -175,9 +163,7 @@ def _format_by_suffix(path: Path) -> PairFormat:
 
 def _key(files: CorpusFiles, column: Column | None, default: str) -> str:
     if isinstance(column, int):
-        raise ConfigError(
-            f"{files.name}: its columns have names, so {column} can't be one; name it, as {default!r}"
-        )
+        raise ConfigError(f"{files.name}: its columns have names, so {column} can't be one; name it, as {default!r}")
     return default if column is None else column
 
 
@@ -219,14 +205,9 @@ def hold_out(
         ConfigError: not exactly one of `pairs` and `share`, or nothing would be left to one side.
     """
     if (pairs is None) == (share is None):
-        raise ConfigError(
-            f"hold out either a number of pairs or a share of them, not pairs={pairs} and share={share}"
-        )
+        raise ConfigError(f"hold out either a number of pairs or a share of them, not pairs={pairs} and share={share}")
     usable = (
-        pair
-        for files in corpora
-        for pair in read_pairs(files)
-        if not (is_blank(pair.source) or is_blank(pair.target))
+        pair for files in corpora for pair in read_pairs(files) if not (is_blank(pair.source) or is_blank(pair.target))
     )
     hashes = np.sort(np.fromiter((_hash(pair.source, seed) for pair in usable), dtype=np.uint64))
     count = max(1, round(len(hashes) * share)) if share is not None and share > 0 else pairs or 0

@@ -86,10 +86,7 @@ class Tokenizer:
         A space is shown as `▁`, invisible characters and bytes that are only part of a character by their
         number (`\u200b`, `\xc3`), a control id by its name (`</s>`).
         """
-        return [
-            CONTROL_NAMES[token] if 0 <= token < CONTROL_COUNT else _readable(self._piece(token))
-            for token in ids
-        ]
+        return [CONTROL_NAMES[token] if 0 <= token < CONTROL_COUNT else _readable(self._piece(token)) for token in ids]
 
     def to_json(self) -> str:
         """The file of the tokenizers library for this tokenizer; equal for equal tokenizers."""
@@ -172,9 +169,7 @@ def train_tokenizer(
             return Tokenizer(_character_tokenizer(characters))
         case "word":
             if not separator:
-                raise ConfigError(
-                    "the separator of a word tokenizer can't be empty; for single characters take char"
-                )
+                raise ConfigError("the separator of a word tokenizer can't be empty; for single characters take char")
             symbols = _most_frequent((_symbols(text, separator) for text in texts), vocab_size, min_count)
             return Tokenizer(_word_tokenizer(symbols, separator))
         case "bpe":
@@ -194,9 +189,7 @@ def _most_frequent(texts: Iterable[Iterable[str]], vocab_size: int | None, min_c
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
-    symbols = sorted(
-        (s for s in counts if counts[s] >= min_count), key=lambda symbol: (-counts[symbol], symbol)
-    )
+    symbols = sorted((s for s in counts if counts[s] >= min_count), key=lambda symbol: (-counts[symbol], symbol))
     return symbols if vocab_size is None else symbols[: vocab_size - CONTROL_COUNT]
 
 
@@ -278,9 +271,7 @@ def _byte_characters() -> list[str]:
     successors."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    character = {byte: chr(byte) for byte in printable} | {
-        byte: chr(256 + i) for i, byte in enumerate(others)
-    }
+    character = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
     return [character[byte] for byte in range(256)]
 
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from clearhead.control_tokens import PAD
 
-CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
-"""Logits worked on at a time. On the CPU so many stay in the cache (128 rows of 8,192 tokens); on a GPU this only
-bounds the memory that the probabilities take."""
+CHUNK_ELEMENTS = {"cpu": 2**22, "cuda": 2**26}
+"""Logits made at a time: on the CPU so many that they stay in the cache (400 rows of 10,000 tokens), on a GPU so many
+that they keep it busy and still don't fill its memory."""
 
 
 def smoothed_cross_entropy(
@@ -36,14 +36,19 @@ def smoothed_cross_entropy(
 
 
 def training_loss(
-    logits: Float[Tensor, "n v"], labels: Int[Tensor, " n"], *, smoothing: float, divisor: int
+    states: Float[Tensor, "n m"],
+    weight: Float[Tensor, "v m"],
+    labels: Int[Tensor, " n"],
+    *,
+    smoothing: float,
+    divisor: int,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The sum of `smoothed_cross_entropy` over `divisor`, and the plain negative log-likelihood's (without gradient).
 
-    **The logits are used up**: their memory holds their gradient afterwards, so that nothing of their size is made
-    twice. `divisor` is the update's number of target tokens.
+    The logits are `states @ weight.T`, the output projection. They never exist as a whole, see `_ProjectedLoss`.
+    `divisor` is the update's number of target tokens.
     """
-    loss, plain = _InPlaceLoss.apply(logits, labels, smoothing, divisor)
+    loss, plain = _ProjectedLoss.apply(states, weight, labels, smoothing, divisor)
     return loss, plain
 
 
@@ -52,30 +57,43 @@ def plain_loss(logits: Float[Tensor, "n v"], labels: Int[Tensor, " n"]) -> Float
     return F.cross_entropy(logits.float(), labels, reduction="none").double().sum()
 
 
-class _InPlaceLoss(torch.autograd.Function):
-    """Loss and gradient in one go, a chunk of rows at a time.
+class _ProjectedLoss(torch.autograd.Function):
+    """Projection, loss and all their gradients in one go, a chunk of rows at a time.
 
-    With `q` the smoothed target distribution, the gradient by the logits is `p - q`: known as soon as the loss is, so
-    it is made right there, while the chunk is in the cache, and the backward pass has nothing left to do.
+    With `q` the smoothed target distribution, the gradient by the logits is `p - q`: known as soon as the loss is. So
+    while a chunk's logits are in the cache they become their own gradient, and that becomes the gradients of the states
+    and of the projection; the backward pass has nothing left to do.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float, divisor: int) -> tuple[Tensor, Tensor]:
-        rows = max(1, CHUNK_ELEMENTS.get(logits.device.type, 2**26) // logits.size(1))
-        chunks = zip(logits.split(rows), labels.split(rows), strict=True)
-        sums = [_loss_and_gradient_(*chunk, smoothing, divisor) for chunk in chunks]
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, divisor: int
+    ) -> tuple[Tensor, Tensor]:
+        rows = max(1, CHUNK_ELEMENTS.get(states.device.type, 2**26) // weight.size(0))
+        states_gradient, weight_gradient = torch.empty_like(states), torch.zeros_like(weight)
+        weight = weight.to(states.dtype)  # under autocast the states are in half precision
+        sums = []
+        for start in range(0, len(states), rows):
+            chunk = states[start : start + rows]
+            logits = chunk @ weight.T
+            sums.append(_loss_and_gradient_(logits, labels[start : start + rows], smoothing, divisor))
+            torch.mm(logits, weight, out=states_gradient[start : start + rows])
+            if logits.dtype == weight_gradient.dtype:
+                weight_gradient.addmm_(logits.T, chunk)
+            else:
+                weight_gradient += logits.T @ chunk
         loss, plain = torch.stack(sums).sum(0).div(divisor).unbind()
         ctx.mark_non_differentiable(plain)
-        ctx.gradient = logits
+        ctx.gradients = states_gradient, weight_gradient
         return loss, plain
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # The loss is what backward() is called on, so its own gradient is 1; asking costs nothing on the CPU.
-        of_loss = gradients[0]
-        if of_loss.device.type == "cpu" and of_loss == 1:
-            return ctx.gradient, None, None, None
-        return ctx.gradient * of_loss.to(ctx.gradient.dtype), None, None, None
+        of_loss, (of_states, of_weight) = gradients[0], ctx.gradients
+        if of_loss.device.type != "cpu" or of_loss != 1:
+            of_states, of_weight = of_states * of_loss.to(of_states.dtype), of_weight * of_loss.to(of_weight.dtype)
+        return of_states, of_weight, None, None, None
 
 
 def _loss_and_gradient_(logits: Tensor, labels: Tensor, smoothing: float, divisor: int) -> Tensor:

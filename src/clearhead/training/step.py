@@ -62,9 +62,11 @@ def add_gradient(
     try:
         on_device = batch.to(device)
         with autocast(options, device):
-            logits = model(on_device.source, on_device.decoder_input, rows=on_device.rows)
+            states = model.states(on_device.source, on_device.decoder_input, rows=on_device.rows)
         labels = on_device.labels.flatten()[on_device.rows]
-        loss, plain = training_loss(logits, labels, smoothing=options.label_smoothing, divisor=divisor)
+        loss, plain = training_loss(
+            states, model.projection.weight, labels, smoothing=options.label_smoothing, divisor=divisor
+        )
         loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack([loss.detach(), plain])
     except RuntimeError as error:

@@ -59,7 +59,8 @@ class Trainer:
         self._saved_at: int | None = None
         self._clock = time.monotonic()
         if self.options.compile:
-            model.compile(dynamic=True)
+            model.encoder.compile(dynamic=True)
+            model.decoder.compile(dynamic=True)
 
     def _make_stream(self) -> BatchStream:
         return BatchStream(

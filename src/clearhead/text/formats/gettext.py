@@ -46,9 +46,7 @@ def read_gettext(path: Path, source: str, target: str) -> Iterator[Pair]:
     target.
     """
     if {source, target} != {"msgid", "msgstr"}:
-        raise ConfigError(
-            f"{path}: the columns of a .po file are msgid and msgstr, not {source!r} and {target!r}"
-        )
+        raise ConfigError(f"{path}: the columns of a .po file are msgid and msgstr, not {source!r} and {target!r}")
     for message in _messages(path):
         for text, translation in message.pairs():
             pair = (text, translation) if source == "msgid" else (translation, text)
@@ -85,9 +83,7 @@ def _statement(content: str, keyword: str, message: _Message, place: str) -> tup
     if match is None or not (match[1] or message.texts):
         raise DataError(f'{place}: a .po file has lines like msgid "text" here, not {content[:60]!r}')
     if match[1] in message.texts:
-        raise DataError(
-            f"{place}: a second {match[1]} in the same message; the first is at line {message.line}"
-        )
+        raise DataError(f"{place}: a second {match[1]} in the same message; the first is at line {message.line}")
     return match[1] or keyword, _unescape(match[2])
 
 

@@ -29,9 +29,7 @@ def _parse(line: str, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not a line of JSON: {error}") from error
     if not isinstance(row, dict):
-        raise DataError(
-            f'{place}: a JSON object like {{"source": "…", "target": "…"}} is needed, not {line[:60]!r}'
-        )
+        raise DataError(f'{place}: a JSON object like {{"source": "…", "target": "…"}} is needed, not {line[:60]!r}')
     return row
 
 
@@ -40,9 +38,7 @@ def _text(row: dict[str, Any], key: str, place: str) -> str:
     for name in [key] if key in row else key.split("."):
         if not isinstance(value, dict) or name not in value:
             keys = ", ".join(map(repr, value)) if isinstance(value, dict) else type(value).__name__
-            raise DataError(
-                f"{place}: no {key!r} in it, only {keys[:200]}; name source_column and target_column"
-            )
+            raise DataError(f"{place}: no {key!r} in it, only {keys[:200]}; name source_column and target_column")
         value = value[name]
     if value is None:
         return ""
@@ -52,7 +48,5 @@ def _text(row: dict[str, Any], key: str, place: str) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can spell half of a character: "\ud83d"
         half = value[error.start].encode("utf-8", "backslashreplace").decode()
-        raise DataError(
-            f"{place}: {key!r} holds {half}, half of a surrogate pair and so no character"
-        ) from error
+        raise DataError(f"{place}: {key!r} holds {half}, half of a surrogate pair and so no character") from error
     return fold_field_breaks(value)

@@ -50,13 +50,7 @@ def _check_columns(path: Path, schema: Any, source: str, target: str) -> None:
     for column in (source, target):
         kind: Any = None
         for name in [column] if column in schema.names else column.split("."):
-            known = (
-                schema.names
-                if kind is None
-                else [field.name for field in kind]
-                if types.is_struct(kind)
-                else []
-            )
+            known = schema.names if kind is None else [field.name for field in kind] if types.is_struct(kind) else []
             if name not in known:
                 raise DataError(
                     f"{path}: no column {column!r}, only {', '.join(map(repr, schema.names))}; "

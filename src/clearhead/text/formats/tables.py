@@ -21,9 +21,7 @@ def read_tsv(path: Path, source: Column, target: Column) -> Iterator[Pair]:
 
     Columns are numbers from 0, or names that the first line gives. A blank line is an empty pair.
     """
-    rows = (
-        (number, line.split("\t") if line else []) for number, line in enumerate(read_lines(path), start=1)
-    )
+    rows = ((number, line.split("\t") if line else []) for number, line in enumerate(read_lines(path), start=1))
     return _pairs_of_rows(path, rows, source, target, separator="tab")
 
 

@@ -43,8 +43,7 @@ def read_tmx(path: Path, source: str | None, target: str | None) -> Iterator[Pai
             yield Pair(fold_field_breaks(source_text), fold_field_breaks(target_text), unit.line)
     if languages and not found:
         raise DataError(
-            f"{path}: no unit has both {source!r} and {target!r}; "
-            f"the file's languages are {_listed(languages)}"
+            f"{path}: no unit has both {source!r} and {target!r}; the file's languages are {_listed(languages)}"
         )
 
 
@@ -115,9 +114,7 @@ def _units(path: Path) -> Iterator[_Unit]:
     collector = _UnitCollector(parser)
 
     def refuse_entity(name: str, *_: object) -> None:
-        raise DataError(
-            f"{path}, line {parser.CurrentLineNumber}: declares the entity {name!r}, which is refused"
-        )
+        raise DataError(f"{path}, line {parser.CurrentLineNumber}: declares the entity {name!r}, which is refused")
 
     parser.EntityDeclHandler = refuse_entity
     with open_bytes(path) as stream:
