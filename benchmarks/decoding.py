@@ -1,7 +1,7 @@
 """How many sentences a second are translated: Clearhead beside transformers' `generate`, with the same weights.
 
 The weights are those of a short training (benchmarks/runs.py), so that outputs have the lengths of real ones. Both
-decode the 1,000 test sentences sorted by length; `generate` with the batch size of those tried that suits it best,
+decode test sentences sorted by length; `generate` with the batch size of those tried that suits it best,
 Clearhead with its defaults. First the greedy outputs are compared token by token.
 """
 
@@ -25,7 +25,10 @@ PEER = "transformers (Marian)"
 LONGEST = 60
 """Both cut an output there."""
 BATCH_SIZES = {1: (32, 64, 128), 5: (16, 32, 64)}
-"""Tried for `generate`, by beam size."""
+"""Tried for `generate`, by beam size, on the first `TRIAL` sentences."""
+TRIAL = 100
+SENTENCES = {("tiny", 1): 1000, ("tiny", 5): 500, ("base", 1): 500, ("base", 5): 125}
+"""Decoded by shape and beam size: every n-th of the 1,000, so that the lengths stay what they are."""
 OUTPUTS_THAT_MAY_DIFFER = 0.01
 """Where two tokens are as likely as each other, rounding decides."""
 
@@ -72,15 +75,17 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     """The rows of one shape, greedy and with a beam of 5."""
     translator = Translator.load(trained_run(preset, quick=quick))
     model, tokenizer = translator.model, translator.source_tokenizer
-    sources = [[*ids, EOS] for ids in tokenizer.encode_batch(lines)]
     peer = marian(model.config).eval()
     copy_to_marian(model, peer)
     rows = []
     for beam_size, name in ((1, "greedy"), (5, "beam 5")):
-        ours = partial(translate, translator, lines, beam_size=beam_size)
+        chosen = lines[:: max(1, len(lines) // SENTENCES[preset, beam_size])]
+        sources = [[*ids, EOS] for ids in tokenizer.encode_batch(chosen)]
+        ours = partial(translate, translator, chosen, beam_size=beam_size)
         theirs = partial(generate, peer, sources, beam_size=beam_size)
+        trial = partial(generate, peer, sources[:TRIAL], beam_size=beam_size)
         sizes = BATCH_SIZES[beam_size]
-        size = sizes[1] if quick else min(sizes, key=lambda size: seconds_of(partial(theirs, batch_size=size)))
+        size = sizes[1] if quick else min(sizes, key=lambda size: seconds_of(partial(trial, batch_size=size)))
         outputs = ours()
         if beam_size == 1:
             check_equal(outputs, theirs(batch_size=size))
@@ -89,7 +94,7 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
         systems = {OURS: ours, f"{PEER}, batch {size}": partial(theirs, batch_size=size)}
         seconds = take_turns(systems, rounds=1 if quick else 5)
         rows += throughput_rows(
-            f"{name}, {preset}", seconds, amount=len(lines), unit="sentences/s", share_of_peak=flops / peak_flops()
+            f"{name}, {preset}", seconds, amount=len(chosen), unit="sentences/s", share_of_peak=flops / peak_flops()
         )
     return rows
 

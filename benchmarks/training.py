@@ -32,7 +32,7 @@ from clearhead.training.step import compute_gradient
 BATCH_TOKENS = 4096
 LABEL_SMOOTHING = 0.1
 RATE = 1e-4
-BATCHES = {"tiny": 8, "base": 2}
+BATCHES = {"tiny": 6, "base": 1}
 """Batches in a round: enough for the clock, few enough for patience."""
 
 Step = Callable[[Batch], None]
@@ -118,7 +118,7 @@ def measure_shape(preset: str, corpus: Corpus, vocabulary: int, *, quick: bool) 
     steps = {name: make_step(config) for name, make_step in SYSTEMS.items()}
     for step in steps.values():  # the first update allocates the optimizer's state
         step(batches[0])
-    seconds = take_turns({name: all_batches(step) for name, step in steps.items()}, rounds=1 if quick else 7)
+    seconds = take_turns({name: all_batches(step) for name, step in steps.items()}, rounds=1 if quick else 5)
     return throughput_rows(
         f"training {preset}", seconds, amount=trained_on, unit="target tokens/s", share_of_peak=flops / peak_flops()
     )

@@ -71,7 +71,7 @@ def test_the_validation_set_is_the_default(run: Path, capsys: pytest.CaptureFixt
     report = answer(capsys, run)
     assert report["sentences"] == 6  # of 7 lines: the repeated source is one test with two right answers
     assert report["wer"] == pytest.approx(100 - report["exact_match"])
-    names = "exact_match bleu chrf chrf2pp ter wer per cer loss perplexity sentences signatures"
+    names = "exact_match bleu chrf2 chrf2pp ter wer per cer loss perplexity sentences signatures"
     assert list(report) == names.split()
 
 
