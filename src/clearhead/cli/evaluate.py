@@ -32,7 +32,7 @@ def evaluate(
     ] = None,
     save_outputs: Annotated[Path | None, typer.Option(help="Write the outputs to this file.")] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Only these: some of exact_match,wer,per,cer,bleu,chrf,chrf2pp,ter.")
+        str | None, typer.Option(help="Only these: some of exact_match,wer,per,cer,bleu,chrf2,chrf2pp,ter.")
     ] = None,
     tokenize: Annotated[
         str, typer.Option(help="BLEU's tokenizer: 13a; none, if the text is tokenised; zh, intl or char.")
