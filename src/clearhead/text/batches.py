@@ -17,7 +17,7 @@ from clearhead.errors import ConfigError
 from clearhead.text.corpus import Corpus, Ids
 from clearhead.text.tokenizers import BOS, EOS, PAD
 
-POOL_BATCHES = 40
+POOL_BATCHES = 24
 """Pairs are sorted by length within so many batches, not within the whole corpus: of a large corpus each batch would
 else hold a single length, and its gradient would point where that length wants to go."""
 
