@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.data import ROOT, WORK, text_files
 
-MINUTES = {"tiny": 4, "base": 6}
+MINUTES = {"tiny": 4, "base": 3}
 
 
 def trained_run(preset: str, *, quick: bool) -> Path:
