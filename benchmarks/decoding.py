@@ -1,8 +1,9 @@
 """How many sentences a second are translated: Clearhead beside transformers' `generate`, with the same weights.
 
-The weights are those of a short training (benchmarks/runs.py), so that outputs have the lengths of real ones. Both
-decode test sentences sorted by length; `generate` with the batch size of those tried that suits it best,
-Clearhead with its defaults. First the greedy outputs are compared token by token.
+The weights are those of a short training of the tiny shape (benchmarks/runs.py), so that outputs have the lengths of
+real ones; the base model computes the same (benchmarks/widen.py). Both decode test sentences sorted by length,
+`generate` with the batch size of those tried that suits it best, Clearhead with its defaults. First the greedy outputs
+are compared token by token.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.harness import OURS, PRESETS, THREADS, Row, run_script, seconds_
 from benchmarks.machine import needed_flops, peak_flops
 from benchmarks.peers import copy_to_marian, marian
 from benchmarks.runs import trained_run
+from benchmarks.widen import widened
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.translator import Translator
 
@@ -73,7 +75,9 @@ def check_equal(ours: list[list[int]], theirs: list[list[int]]) -> None:
 
 def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     """The rows of one shape, greedy and with a beam of 5."""
-    translator = Translator.load(trained_run(preset, quick=quick))
+    translator = Translator.load(trained_run(quick=quick))
+    if preset == "base":
+        translator.model = widened(translator.model)
     model, tokenizer = translator.model, translator.source_tokenizer
     peer = marian(model.config).eval()
     copy_to_marian(model, peer)

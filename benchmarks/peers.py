@@ -109,6 +109,8 @@ def copy_to_marian(ours: Transformer, theirs: Any) -> None:
     missing, unknown = theirs.load_state_dict(stored, strict=False)
     if unknown or any("embed_" not in name for name in missing):
         raise RuntimeError(f"the weights don't fit: missing {missing}, unknown {unknown}")
+    for stack in (theirs.model.encoder, theirs.model.decoder):
+        stack.embed_positions.weight.data = ours.positions.table[:POSITIONS].clone()
 
 
 def marian_name(name: str) -> str:

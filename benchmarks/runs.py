@@ -1,4 +1,4 @@
-"""Run folders to measure with: models of each shape, trained a few minutes by `clearhead train` and kept."""
+"""The model to decode with: trained a few minutes by `clearhead train`, and kept."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 from benchmarks.data import ROOT, WORK, text_files
 
-MINUTES = {"tiny": 4, "base": 3}
+MINUTES = 8
 
 
-def trained_run(preset: str, *, quick: bool) -> Path:
-    """The run folder of a model of this shape; trained now if there is none."""
-    run = WORK / f"{preset}-quick" if quick else WORK / preset
+def trained_run(*, quick: bool) -> Path:
+    """The run folder of a tiny model; trained now if there is none."""
+    run = WORK / ("tiny-quick" if quick else "tiny")
     if (run / "summary.json").exists():
         return run
     files = text_files()
-    minutes = 0.5 if quick else MINUTES[preset]
-    print(f"  training a {preset} model for {minutes} minutes, to have weights to decode with")
+    minutes = 0.5 if quick else MINUTES
+    print(f"  training a tiny model for {minutes} minutes, to have weights to decode with")
     settings = {
         "run.dir": f'"{run}"',
         "data.train": f'[{{source = "{files.source}", target = "{files.target}"}}]',
-        "model.preset": f'"{preset}"',
+        "model.preset": '"tiny"',
         "training.max_minutes": minutes,
     }
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

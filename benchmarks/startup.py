@@ -15,7 +15,7 @@ MARIAN = "python -c 'from transformers import MarianMTModel'"
 
 
 def measure(quick: bool) -> list[Row]:
-    run = str(trained_run("tiny", quick=quick))
+    run = str(trained_run(quick=quick))
     line = text_files().test_lines()[0]
     commands = {
         "clearhead --help": ["-m", "clearhead", "--help"],
