@@ -5,6 +5,7 @@ Decoding is many small operators in a row, which two threads can hardly share. S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -13,6 +14,13 @@ import torch
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
+
+
+def even_size(items: int, largest: int, device: torch.device) -> int:
+    """The size of batches, at most `largest`, that gives every stream of `run_in_streams` about as much to do."""
+    streams = torch.get_num_threads() if device.type == "cpu" else 1
+    turns = math.ceil(items / (largest * streams))
+    return max(1, math.ceil(items / max(1, turns * streams)))
 
 
 def run_in_streams(function: Callable[[Work], Result], work: Sequence[Work], device: torch.device) -> Iterator[Result]:

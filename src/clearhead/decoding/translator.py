@@ -15,7 +15,7 @@ import torch
 from clearhead.control_tokens import EOS, UNK
 from clearhead.decoding.options import DecodingOptions, changed
 from clearhead.decoding.search import Finished, search
-from clearhead.decoding.streams import run_in_streams
+from clearhead.decoding.streams import even_size, run_in_streams
 from clearhead.device import resolve_device
 from clearhead.errors import DataError, RunError
 from clearhead.models.transformer import Transformer, load_weights
@@ -160,7 +160,8 @@ class Translator:
         results: list[list[Hypothesis]] = [[EMPTY] * options.n_best for _ in texts]
         # Sentences of one length side by side need little padding; the longest first, so that memory shows early.
         requests.sort(key=lambda request: -request.length)
-        batches = list(batches_by_size(requests, options.batch_size))
+        size = even_size(len(requests), options.batch_size, self._device())
+        batches = list(batches_by_size(requests, size))
 
         def decode(batch: list[_Request]) -> list[list[Finished]]:
             prefixes = [request.prefix for request in batch]
