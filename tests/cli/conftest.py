@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from clearhead.cli.app import main
-from clearhead.models.transformer import save_weights
 from clearhead.recipe import make_recipe
 from clearhead.run_folder import RunFolder
+from clearhead.training.checkpoints import save_weights_atomically
 
 
 class Outcome(NamedTuple):
@@ -40,7 +40,7 @@ def trained(half_trained, letters, tmp_path_factory) -> Path:
     folder.write_config(half_trained.config)
     letters[0].save(folder.source_tokenizer)
     letters[1].save(folder.target_tokenizer)
-    save_weights(half_trained, folder.model)
+    save_weights_atomically(half_trained, folder.model)
     return folder.path
 
 

@@ -8,7 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from clearhead.config import ModelConfig
 from clearhead.errors import RunError
-from clearhead.models.transformer import Transformer, load_weights, save_weights
+from clearhead.models.transformer import Transformer, load_weights
+from clearhead.training.checkpoints import save_weights_atomically
 
 TYINGS = pytest.mark.parametrize("tied", ["none", "output", "all"])
 
@@ -44,7 +45,7 @@ def train_one_step(model):
 def test_saved_and_loaded_is_the_same_model_and_learns_on(tmp_path, tied, norm_position):
     model, other = (make_model(seed, tied=tied, norm_position=norm_position) for seed in (0, 1))
     assert not torch.equal(logits(model), logits(other))
-    save_weights(model, tmp_path / "model.safetensors")
+    save_weights_atomically(model, tmp_path / "model.safetensors")
     load_weights(other, tmp_path / "model.safetensors")
     assert torch.equal(logits(model), logits(other))
     assert_tied(other, tied)
@@ -53,7 +54,7 @@ def test_saved_and_loaded_is_the_same_model_and_learns_on(tmp_path, tied, norm_p
         train_one_step(each)
     assert torch.equal(logits(model), logits(other))
     assert_tied(other, tied)
-    save_weights(other, tmp_path / "tuned.safetensors")
+    save_weights_atomically(other, tmp_path / "tuned.safetensors")
     fresh = make_model(2, tied=tied, norm_position=norm_position)
     load_weights(fresh, tmp_path / "tuned.safetensors")
     assert torch.equal(logits(fresh), logits(model))
@@ -81,7 +82,7 @@ def test_ties_survive_copies_moves_and_state_dicts(tied):
 @TYINGS
 def test_the_file_has_plain_names_and_each_matrix_once(tmp_path, tied):
     model = make_model(0, tied=tied)
-    save_weights(model, tmp_path / "model.safetensors")
+    save_weights_atomically(model, tmp_path / "model.safetensors")
     stored = load_file(tmp_path / "model.safetensors")
     assert sum(tensor.numel() for tensor in stored.values()) == sum(p.numel() for p in model.parameters())
     assert ("projection.weight" in stored) == (tied == "none")
@@ -93,14 +94,14 @@ def test_the_file_has_plain_names_and_each_matrix_once(tmp_path, tied):
 def test_a_model_that_was_compiled_keeps_its_names(tmp_path):
     model, compiled = make_model(0), make_model(0)
     compiled.compile(backend="eager")
-    save_weights(compiled, tmp_path / "model.safetensors")
+    save_weights_atomically(compiled, tmp_path / "model.safetensors")
     load_weights(model, tmp_path / "model.safetensors")
 
 
 def stored_weights(tmp_path, change):
     """A file of good weights after `change`."""
     path = tmp_path / "model.safetensors"
-    save_weights(make_model(0), path)
+    save_weights_atomically(make_model(0), path)
     weights = load_file(path)
     change(weights)
     save_file(weights, path)

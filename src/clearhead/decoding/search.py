@@ -44,9 +44,8 @@ class Finished:
 class Sentence:
     """What the search knows of one sentence."""
 
-    place: int
-    """Its place in the batch as given."""
     limit: int
+    """The most tokens that its output may have, the end token not counted."""
     prefix: Sequence[int]
     draws: np.ndarray | None = None
     finished: list[Finished] = field(default_factory=list)
@@ -73,7 +72,7 @@ def search(
         prefix = prefixes[place] if prefixes else ()
         limit = max(options.length_limit(len(source) - 1), len(prefix))
         draws = uniform_draws(options, source, limit) if options.sample else None
-        sentences.append(Sentence(place, limit, prefix, draws))
+        sentences.append(Sentence(limit, prefix, draws))
     device = next(model.parameters()).device
     batch = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=PAD)
     running = RunningBatch(model, batch.to(device), sentences, options)

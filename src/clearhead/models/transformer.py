@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
@@ -107,13 +107,8 @@ def parameter_names(model: Transformer) -> dict[str, nn.Parameter]:
     return dict(model.named_parameters())
 
 
-def save_weights(model: Transformer, path: Path) -> None:
-    """Write the weights as safetensors, tied ones once."""
-    save_file({name: p.detach().cpu().contiguous() for name, p in parameter_names(model).items()}, str(path))
-
-
 def load_weights(model: Transformer, path: Path) -> None:
-    """Read the weights that `save_weights` wrote, into a model of the same shape.
+    """Read a file of weights, tied ones stored once, into a model of the same shape.
 
     Raises `RunError` when the file is no such file, or a name or a shape differs.
     """

@@ -70,7 +70,7 @@ class DecoderCache:
     @property
     def length(self) -> int:
         """Number of target positions decoded so far."""
-        return self.layers[0].past.length if self.layers else 0
+        return self.layers[0].past.length
 
     def select(self, rows: Int[Tensor, " n"], sentences: Int[Tensor, " l"] | None = None) -> None:
         """Hypothesis `i` becomes what hypothesis `rows[i]` was; with `sentences`, only these sentences stay.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from clearhead.decoding.options import DecodingOptions
-from clearhead.decoding.translator import Translator
+from clearhead.decoding.translator import Translator, evaluating
 from clearhead.evaluation.metrics import evaluate_outputs
 from clearhead.models.transformer import Transformer
 from clearhead.recipe import LOWER_IS_BETTER, Metric, Recipe, TrainingSection
@@ -65,15 +65,11 @@ class Validator:
     def validate(self, model: Transformer, check_stop: Callable[[], None]) -> Validation:
         """Measure the model. `check_stop` is called now and then, and may raise to break off."""
         began = time.monotonic()
-        model.eval()
-        try:
-            with preserved_randomness(), torch.no_grad():
-                loss = corpus_loss(model, self._data.valid, self._options, self._device, check_stop)
-                texts, metric = self._data.valid_texts, self._options.metric
-                count = self._options.samples if metric == "loss" else len(texts.sources)
-                outputs = self._translate(model, texts.sources[:count], check_stop)
-        finally:
-            model.train()
+        with evaluating(model), preserved_randomness(), torch.no_grad():
+            loss = corpus_loss(model, self._data.valid, self._options, self._device, check_stop)
+            texts, metric = self._data.valid_texts, self._options.metric
+            count = self._options.samples if metric == "loss" else len(texts.sources)
+            outputs = self._translate(model, texts.sources[:count], check_stop)
         value = loss
         if metric != "loss":
             separator = self._data.target_tokenizer.separator
