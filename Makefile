@@ -1,11 +1,11 @@
 # What a person does here, a word each; `make` alone prints this list. Needs GNU make and Python >= 3.11:
 # `make demo PYTHON=python3.12` picks another one. Everything is installed into .venv, from pinned versions.
 #
-# make demo      train on embedded data (dates), measure, translate, show attention    6 minutes at first, then 3
-# make test      the tests                                                             under 10 minutes
-# make test-all  the tests, the long ones too                                          under an hour
-# make check     ruff and mypy                                                         under a minute
-# make bench     speed and memory beside other libraries; writes docs/benchmarks.md    an hour, on a quiet machine
+# make demo      train on embedded data (dates), measure, translate, show attention    5 minutes at first, then seconds
+# make test      the tests                                                             3 minutes
+# make test-all  the tests, the long ones too                                          longer
+# make check     ruff and mypy                                                         half a minute
+# make bench     speed and memory beside other libraries; writes docs/benchmarks.md    long; on a quiet machine
 # make clean     remove the environments and caches; runs/ stays
 
 PYTHON ?= python3
@@ -25,13 +25,13 @@ help:
 	@sed -n '/^# make/s/^# //p' Makefile
 
 demo: $(VENV)/.base
-	$(call timed,Training and trying the dates demo (3 minutes),$(VENV)/bin/clearhead demo dates)
+	$(call timed,Training and trying the dates demo (2 to 3 minutes),$(VENV)/bin/clearhead demo dates)
 
 test: $(VENV)/.dev
-	$(call timed,Testing (under 10 minutes),$(PYTEST) -m "not slow")
+	$(call timed,Testing (3 minutes),$(PYTEST) -m "not slow")
 
 test-all: $(VENV)/.dev
-	$(call timed,Testing everything (under an hour),$(PYTEST))
+	$(call timed,Testing everything (the long tests too),$(PYTEST))
 
 check: $(VENV)/.dev
 	$(call timed,Checking style,$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .)
@@ -39,7 +39,7 @@ check: $(VENV)/.dev
 
 # BENCH_OPTIONS=--quick tries every measurement once, for a few minutes: figures to look at, not to keep.
 bench: $(BENCH_VENV)/.bench
-	$(call timed,Measuring (an hour; keep the machine quiet),$(BENCH_VENV)/bin/python -m benchmarks.report $(BENCH_OPTIONS))
+	$(call timed,Measuring (long; keep the machine quiet),$(BENCH_VENV)/bin/python -m benchmarks.report $(BENCH_OPTIONS))
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist src/clearhead.egg-info
