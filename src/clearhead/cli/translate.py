@@ -90,6 +90,8 @@ def _formatted(results: Iterable[list[Hypothesis]], *, n_best: int, scores: bool
     import json
     import sys
 
+    from clearhead.text.lines import one_line
+
     for number, hypotheses in enumerate(results, start=1):
         best = hypotheses[0]
         if best.hit_length_limit:
@@ -97,7 +99,7 @@ def _formatted(results: Iterable[list[Hypothesis]], *, n_best: int, scores: bool
         if best.source_cut:
             print(f"line {number}: the source is too long; its end was not read", file=sys.stderr)
         for hypothesis in hypotheses:
-            text = hypothesis.text.replace("\n", " ").replace("\r", " ")  # one line in, one line out
+            text = one_line(hypothesis.text)
             if json_lines:
                 yield json.dumps({"line": number, **dataclasses.asdict(hypothesis)}, ensure_ascii=False)
             elif scores:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clearhead.text.lines import one_line
+
 if TYPE_CHECKING:
     from clearhead.decoding.translator import Translator
     from clearhead.evaluation.reference_sets import ReferenceSet
@@ -11,10 +13,7 @@ if TYPE_CHECKING:
 
 def translate_set(translator: Translator, data: ReferenceSet, changes: dict[str, Any]) -> list[str]:
     """The best output for every source; `changes` are fields of `DecodingOptions` that differ from the run's own."""
-    best = (hypotheses[0].text for hypotheses in translator.translate_lines(data.sources, **changes))
-    return [
-        text.replace("\n", " ").replace("\r", " ") for text in best
-    ]  # as `clearhead translate` writes them: one line each
+    return [one_line(hypotheses[0].text) for hypotheses in translator.translate_lines(data.sources, **changes)]
 
 
 def reference_loss(translator: Translator, data: ReferenceSet) -> float:

@@ -117,6 +117,11 @@ def fold_field_breaks(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", " ") if "\r" in text else text
 
 
+def one_line(text: str) -> str:
+    """The text as a line of output: line ends inside it become spaces, so that line i still belongs to line i."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
 def is_blank(text: str) -> bool:
     """Whether nothing of the text can be seen: only white space, no-break or zero-width spaces, control
     characters."""
