@@ -18,8 +18,8 @@ def demo(
     """Train on embedded data, measure on held-out data, translate, and show what attention looks at.
 
     "dates" learns to read the written dates of 25 locales, in two minutes on two cores. "pinyin" learns to pronounce
-    Chinese phrases, in some 20 minutes on one core. A second call finds the finished run and shows its result at once; one
-    that was stopped is gone on with.
+    Chinese phrases, in some 20 minutes on one core. A second call finds the finished run and shows its result at
+    once; one that was stopped is gone on with.
 
     \b
     Examples:
