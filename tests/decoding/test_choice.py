@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.decoding.choice import choose_at_random, choose_best
+from clearhead.parts.cache import Rows
 
 SENTENCES, VOCABULARY = 3, 7
 
@@ -26,7 +27,8 @@ def test_the_best_of_all_continuations_are_chosen(seed, k, data):
     normalizer = logits.logsumexp(-1)
     logits[:, :, [0, 3]] = -math.inf
     slots = torch.tensor([k, k - len(ended), max(1, k - len(ended) - 1)])
-    choice = choose_best(so_far, logits, normalizer, slots)
+    rows = Rows(so_far.isfinite())
+    choice = choose_best(so_far, rows.gather(logits), rows.gather(normalizer), rows, slots)
     for row in range(SENTENCES):
         continuations = [
             (so_far[row, place].item() + logits[row, place, token].item() - normalizer[row, place].item(), place, token)
@@ -69,8 +71,9 @@ def test_an_even_spread_of_random_numbers_gives_the_distribution(temperature, to
     uniform = (torch.arange(count) + 0.5) / count
     choice = choose_at_random(
         torch.zeros(1, count),
-        logits.expand(1, count, -1).clone(),
-        torch.full((1, count), 3.0),
+        logits.expand(count, -1).clone(),
+        torch.full((count,), 3.0),
+        Rows(torch.ones(1, count, dtype=torch.bool)),
         uniform[None],
         temperature=temperature,
         top_k=top_k,
@@ -87,8 +90,22 @@ def test_an_even_spread_of_random_numbers_gives_the_distribution(temperature, to
 
 @pytest.mark.parametrize("number", [0.0, 1 - 2**-24])
 def test_the_extremes_draw_tokens_that_may_be_drawn(number):
-    logits = torch.tensor([[[-math.inf, 0.0, 1.0, -math.inf, -90.0, -math.inf]]])
-    choice = choose_at_random(
-        torch.zeros(1, 1), logits, torch.zeros(1, 1), torch.tensor([[number]]), temperature=1.0, top_k=0, top_p=1.0
-    )
+    logits = torch.tensor([[-math.inf, 0.0, 1.0, -math.inf, -90.0, -math.inf]])
+    one = Rows(torch.ones(1, 1, dtype=torch.bool))
+    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    choice = choose_at_random(torch.zeros(1, 1), logits, torch.zeros(1), one, torch.tensor([[number]]), **options)
     assert choice.tokens.item() in {1, 2, 4}
+
+
+def test_only_open_hypotheses_draw():
+    """Each with its own numbers; a closed one stays closed."""
+    logits, uniform = torch.randn(4, VOCABULARY), torch.rand(2, 3)
+    is_open = torch.tensor([[True, False, True], [False, True, True]])
+    so_far = torch.zeros(2, 3).masked_fill(~is_open, -math.inf)
+    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    some = choose_at_random(so_far, logits, torch.zeros(4), Rows(is_open), uniform, **options)
+    everyone = Rows(torch.ones(4, 1, dtype=torch.bool))
+    apart = choose_at_random(torch.zeros(4, 1), logits, torch.zeros(4), everyone, uniform[is_open][:, None], **options)
+    assert torch.equal(some.tokens[is_open], apart.tokens[:, 0])
+    assert torch.equal(some.log_probabilities[is_open], apart.log_probabilities[:, 0])
+    assert (some.log_probabilities[~is_open] == -math.inf).all()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from clearhead.config import ModelConfig
 from clearhead.models.transformer import Transformer
+from clearhead.parts.cache import Rows
 
 PAD = 0
 
@@ -164,20 +165,29 @@ def test_the_cache_changes_nothing(shape, seed, source_lengths, beams, prefix, c
 
 @several
 @given(shape=shapes(), seed=seeds, beams=st.integers(1, 4), data=st.data())
-def test_beams_reordered_and_sentences_left_out(shape, seed, beams, data):
-    """Beam search's moves: hypotheses change places within their sentence, finished sentences leave."""
+def test_hypotheses_reordered_and_closed_and_sentences_left_out(shape, seed, beams, data):
+    """Beam search's moves: hypotheses go on from open ones of their sentence, some are closed, sentences leave."""
     model = make_model(shape, seed)
     source = padded(sentences(shape.source_vocab, [3, 7, 5]))
-    so_far = torch.randint(1, shape.target_vocab, (3 * beams, 4))
-    staying = data.draw(st.lists(st.sampled_from([0, 1, 2]), min_size=1, unique=True).map(sorted), label="staying")
-    parents = st.lists(st.integers(0, beams - 1), min_size=beams, max_size=beams)
-    rows = torch.tensor([s * beams + p for s in staying for p in data.draw(parents, label="parents")])
-    following = torch.randint(1, shape.target_vocab, (len(rows), 2))
+    written = torch.randint(1, shape.target_vocab, (3, beams, 4))
+    is_open = torch.ones(3, beams, dtype=torch.bool)
     with torch.no_grad():
         cache = model.start_cache(model.encode(source), beams=beams, capacity=3)
-        model.step(so_far, cache)
-        cache.select(rows, None if len(staying) == 3 else torch.tensor(staying))
-        logits = torch.cat([model.step(token, cache) for token in following.split(1, 1)], 1)
-        whole = torch.cat([so_far[rows], following], 1)
-        expected = model(source[staying].repeat_interleave(beams, 0), whole)[:, -2:]
-    close(logits, expected)
+        model.step(written.flatten(0, 1), cache)
+        for _ in range(data.draw(st.integers(1, 5), label="steps")):
+            origins = torch.rand(is_open.shape).masked_fill(~is_open, -1.0).argsort(-1, descending=True)
+            origins = torch.where(is_open.gather(1, origins), origins, origins[:, :1])
+            cache.follow(origins)
+            written = written.gather(1, origins[:, :, None].expand_as(written))
+            if data.draw(st.booleans(), label="sentences leave"):
+                places = st.sampled_from(range(len(source)))
+                staying = torch.tensor(data.draw(st.lists(places, min_size=1, unique=True), label="staying"))
+                cache.keep_sentences(staying)
+                source, written = source[staying], written[staying]
+            is_open = torch.rand(written.shape[:2]) < 0.6
+            is_open[:, data.draw(st.integers(0, beams - 1), label="always open")] = True
+            cache.rows = Rows(is_open)
+            written = torch.cat([written, torch.randint(1, shape.target_vocab, (*is_open.shape, 1))], 2)
+            logits = model.step(cache.rows.gather(written[:, :, -1:]), cache)
+            sentence = torch.arange(len(source))[:, None].expand(-1, beams)
+            close(logits, model(source[sentence[is_open]], written[is_open])[:, -1:])

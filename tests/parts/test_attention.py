@@ -15,6 +15,7 @@ from clearhead.parts.attention import (
     fused_attention,
     scaled_dot_product_attention,
 )
+from clearhead.parts.cache import Rows
 
 B, H, Q, K, D = 2, 3, 5, 7, 11  # distinct primes: a swapped axis can't pass
 
@@ -302,7 +303,18 @@ def test_multi_head_attention_equals_torchs(n_heads):
 def test_keys_and_values_projected_before_give_the_same():
     module, x, memory = multi_head(), numbers(B, Q, H * D), numbers(B, K, H * D, seed=1)
     mask = random_mask((B, 1, 1, K))
-    assert torch.equal(module.attend_to(x, *module.keys_and_values(memory), mask), module(x, memory, mask))
+    rows = Rows(torch.ones(B, Q, dtype=torch.bool))
+    found = module.look_at(rows.gather(x)[:, None], *module.keys_and_values(memory), rows, mask)
+    assert torch.equal(rows.spread(found[:, 0]), module(x, memory, mask))
+
+
+def test_only_the_open_rows_are_looked_for():
+    module, x, memory = multi_head(), numbers(B, Q, H * D), numbers(B, K, H * D, seed=1)
+    mask = random_mask((B, 1, 1, K))
+    rows = Rows(random_mask((B, Q)))
+    assert 0 < len(rows.gather(x)) < B * Q
+    found = module.look_at(rows.gather(x)[:, None], *module.keys_and_values(memory), rows, mask)
+    close(found[:, 0], rows.gather(module(x, memory, mask)))
 
 
 def test_joining_undoes_splitting():

@@ -1,29 +1,36 @@
-"""The cache: what was appended comes back, in order, after growing, reordering, repeating and narrowing."""
+"""The cache: what was appended comes back, in order, after growing, and each hypothesis sees its own line of it."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.parts.cache import DecoderCache, KeyValueCache, LayerCache
+from clearhead.parts.cache import DecoderCache, KeyValueCache, LayerCache, Rows
 
-R, H, D = 3, 2, 5
+B, H, D = 3, 2, 5
 
 
-def entries(rows, length, seed):
+def entries(sentences, length, seed):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, rows, H, length, D, generator=generator)
+    return torch.randn(2, sentences, H, length, D, generator=generator)
 
 
 @settings(deadline=None)
 @given(
     capacity=st.integers(0, 9),
-    steps=st.lists(st.one_of(st.integers(1, 7), st.lists(st.integers(0, 10), min_size=1, max_size=5)), max_size=8),
+    steps=st.lists(
+        st.one_of(
+            st.integers(1, 7),
+            st.lists(st.integers(0, 10), min_size=1, max_size=5),
+            st.tuples(st.integers(0, 10), st.integers(0, 10)),
+        ),
+        max_size=8,
+    ),
 )
-def test_it_returns_all_that_was_appended(capacity, steps):
-    """An integer appends so many positions; a list selects rows (modulo their number)."""
-    cache = KeyValueCache(torch.empty(R, H, 0, D), capacity)
-    expected = torch.empty(2, R, H, 0, D)
+def test_it_returns_all_that_was_appended_and_kept(capacity, steps):
+    """An integer appends so many entries, a list keeps sentences (modulo their number), a pair keeps two entries."""
+    cache = KeyValueCache(torch.empty(B, H, 0, D), capacity)
+    expected = torch.empty(2, B, H, 0, D)
     for seed, step in enumerate(steps):
         if isinstance(step, int):
             new = entries(expected.size(1), step, seed)
@@ -31,50 +38,92 @@ def test_it_returns_all_that_was_appended(capacity, steps):
             key, value = cache.append(*new)
             assert torch.equal(key, expected[0])
             assert torch.equal(value, expected[1])
-        else:
-            rows = torch.tensor(step) % expected.size(1)
-            cache.select(rows)
-            expected = expected[:, rows]
+        elif isinstance(step, list):
+            sentences = torch.tensor(step) % expected.size(1)
+            cache.keep_sentences(sentences)
+            expected = expected[:, sentences]
+        elif expected.size(3) > 1:
+            kept = torch.tensor([step for _ in range(expected.size(1))]) % expected.size(3)
+            kept[0] = kept[0].flip(0)  # each sentence its own
+            cache.keep_entries(kept)
+            expected = torch.stack([expected[:, i, :, which] for i, which in enumerate(kept)], 1)
         assert cache.length == expected.size(3)
 
 
 def test_room_is_made_once_and_not_at_every_step():
-    cache = KeyValueCache(torch.empty(R, H, 0, D), 4)
+    cache = KeyValueCache(torch.empty(B, H, 0, D), 4)
     sizes = set()
     for seed in range(100):
-        cache.append(*entries(R, 1, seed))
+        cache.append(*entries(B, 1, seed))
         sizes.add(cache.keys.size(2))
     assert len(sizes) <= 6  # doubled, not lengthened one by one
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_it_has_the_kind_of_its_keys(dtype):
-    cache = KeyValueCache(torch.empty(R, H, 0, D, dtype=dtype), 4)
-    assert cache.append(*entries(R, 1, 0).to(dtype))[1].dtype == dtype
+    cache = KeyValueCache(torch.empty(B, H, 0, D, dtype=dtype), 4)
+    assert cache.append(*entries(B, 1, 0).to(dtype))[1].dtype == dtype
 
 
-def test_a_decoders_cache_selects_hypotheses_and_sentences():
-    # Two sentences of three beams each.
-    layers = []
-    for seed in range(2):
-        past = KeyValueCache(torch.empty(6, H, 0, D), 4)
-        past.append(*entries(6, 4, seed))
-        layers.append(LayerCache(past, *entries(2, 7, 10 + seed)))
-    cache = DecoderCache(layers, torch.rand(2, 1, 1, 7) > 0.5)
-    assert cache.length == 4
-    mask = cache.memory_mask
+def decoders_cache(sentences, beams, capacity):
+    """Two layers, nothing decoded yet."""
+    everyone = torch.ones(sentences, beams, dtype=torch.bool)
+    layers = [
+        LayerCache(KeyValueCache(torch.empty(sentences, H, 0, D), capacity), *entries(sentences, 7, 10 + seed))
+        for seed in range(2)
+    ]
+    mask = torch.rand(sentences, 1, 1, 7) > 0.5
+    return DecoderCache(layers, mask, Rows(everyone), everyone[:, :, None][:, :, :0])
 
-    reordered = torch.tensor([2, 0, 1, 3, 3, 5])
-    cache.select(reordered)
-    for seed, layer in enumerate(layers):
-        assert torch.equal(layer.past.keys[:, :, :4], entries(6, 4, seed)[0][reordered])
-        assert torch.equal(layer.memory_key, entries(2, 7, 10 + seed)[0])
-    assert torch.equal(cache.memory_mask, mask)
 
-    cache.select(torch.tensor([3, 4, 5]), torch.tensor([1]))  # the second sentence stays
-    for seed, layer in enumerate(layers):
-        assert torch.equal(layer.past.values[:, :, :4], entries(6, 4, seed)[1][reordered][3:])
-        assert torch.equal(layer.memory_key, entries(2, 7, 10 + seed)[0][1:])
-        assert torch.equal(layer.memory_value, entries(2, 7, 10 + seed)[1][1:])
-    assert torch.equal(cache.memory_mask, mask[1:])
-    assert cache.length == 4
+def test_sentences_leave_every_layer():
+    cache = decoders_cache(3, 2, 4)
+    cache.advance(1)
+    before = [(layer.memory_key, layer.memory_value) for layer in cache.layers]
+    mask, staying = cache.memory_mask, torch.tensor([2, 0])
+    cache.keep_sentences(staying)
+    for layer, (key, value) in zip(cache.layers, before, strict=True):
+        assert torch.equal(layer.memory_key, key[staying])
+        assert torch.equal(layer.memory_value, value[staying])
+        assert layer.past.keys.size(0) == layer.past.values.size(0) == 2
+    assert torch.equal(cache.memory_mask, mask[staying])
+    assert cache.past.shape == (2, 2, 2)
+
+
+@settings(deadline=None)
+@given(beams=st.integers(1, 4), capacity=st.integers(0, 12), data=st.data())
+def test_each_hypothesis_has_its_own_line_behind_it(beams, capacity, data):
+    """Against lists of what was appended, hypothesis by hypothesis; entries that are forgotten were nobody's."""
+    cache, sentences = decoders_cache(3, beams, capacity), 3
+    lines = [[[] for _ in range(beams)] for _ in range(sentences)]
+    for seed, positions in enumerate(data.draw(st.lists(st.integers(1, 2), max_size=12))):
+        mask = cache.advance(positions)
+        new = entries(sentences, beams * positions, seed)
+        for layer in cache.layers:
+            key, _ = layer.past.append(*new)
+        for sentence in range(sentences):
+            for beam in range(beams):
+                for position in range(positions):
+                    lines[sentence][beam].append(new[0, sentence, 0, beam * positions + position, 0].item())
+                    seen = key[sentence, 0, :, 0]
+                    if mask is not None:
+                        seen = seen[mask[sentence, 0, beam * positions + position]]
+                    assert seen.tolist() == lines[sentence][beam]
+        some = st.lists(st.integers(0, beams - 1), min_size=beams, max_size=beams)
+        origins = [data.draw(some, label="origins") for _ in range(sentences)]
+        cache.follow(torch.tensor(origins))
+        lines = [[list(lines[s][origin]) for origin in origins[s]] for s in range(sentences)]
+        assert cache.past.size(-1) == cache.layers[0].past.length == cache.layers[1].past.length
+
+
+def test_what_no_hypothesis_has_behind_it_is_forgotten():
+    """Beams that keep going on from one of them need little more room than that one alone."""
+    cache = decoders_cache(2, 5, 32)
+    for seed in range(100):
+        cache.advance(1)
+        for layer in cache.layers:
+            layer.past.append(*entries(2, 5, seed))
+        cache.follow(torch.tensor([[seed % 5] * 5, [3] * 5]))
+    assert cache.length == 100
+    assert cache.past.sum(-1).eq(100).all()
+    assert cache.layers[0].past.capacity <= 256  # of 500 entries

@@ -1,7 +1,7 @@
 """One step of decoding: which tokens continue which hypotheses.
 
-Axes: `b` sentence, `k` hypothesis of a sentence, `v` vocabulary, `c` candidate. A hypothesis that is no longer open
-has the log-probability minus infinity.
+Axes: `b` sentence, `k` hypothesis of a sentence, `r` row, that is, an open hypothesis (`Rows`), `v` vocabulary. A
+hypothesis that is not open has the log-probability minus infinity.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from clearhead.parts.cache import Rows
 
 
 class Choice(NamedTuple):
@@ -25,31 +27,30 @@ class Choice(NamedTuple):
 
 def choose_best(
     log_probabilities: Float[Tensor, "b k"],
-    logits: Float[Tensor, "b k v"],
-    normalizer: Float[Tensor, "b k"],
-    open_slots: Int[Tensor, " b"],
+    logits: Float[Tensor, "r v"],
+    normalizer: Float[Tensor, " r"],
+    rows: Rows,
+    slots: Int[Tensor, " b"],
 ) -> Choice:
-    """Beam search: of all continuations of a sentence's open hypotheses the best `open_slots`.
+    """Beam search: of all continuations of a sentence's open hypotheses the best `slots`.
 
     A hypothesis that has ended keeps its slot, so a beam of 1 ends where greedy search ends. Only each hypothesis'
     own best `k` can be among the best `k` of all.
     """
-    _, k, v = logits.shape
-    if k == 1:
-        best, tokens = logits.max(-1)
-        return Choice(log_probabilities + (best - normalizer), torch.zeros_like(tokens), tokens)
-    best, tokens = logits.topk(min(k, v), dim=-1)
-    candidates = (log_probabilities[:, :, None] + (best - normalizer[:, :, None])).flatten(1)
+    k = log_probabilities.size(1)
+    best, tokens = logits.max(-1, keepdim=True) if k == 1 else logits.topk(min(k, logits.size(-1)), dim=-1)
+    gains = rows.spread(best - normalizer[:, None])
+    candidates = (log_probabilities[:, :, None] + gains).flatten(1)
     chosen, places = candidates.topk(k, dim=-1)
-    ranks = torch.arange(k, device=logits.device)
-    chosen = chosen.masked_fill(ranks >= open_slots[:, None], -math.inf)
-    return Choice(chosen, places // best.size(-1), tokens.flatten(1).gather(1, places))
+    chosen = chosen.masked_fill(torch.arange(k, device=logits.device) >= slots[:, None], -math.inf)
+    return Choice(chosen, places // best.size(-1), rows.spread(tokens).flatten(1).gather(1, places))
 
 
 def choose_at_random(
     log_probabilities: Float[Tensor, "b k"],
-    logits: Float[Tensor, "b k v"],
-    normalizer: Float[Tensor, "b k"],
+    logits: Float[Tensor, "r v"],
+    normalizer: Float[Tensor, " r"],
+    rows: Rows,
     uniform: Float[Tensor, "b k"],
     *,
     temperature: float,
@@ -63,14 +64,14 @@ def choose_at_random(
     ordered, tokens = (logits / temperature).sort(-1, descending=True)
     probabilities = ordered.softmax(-1)
     if top_k:
-        probabilities[..., top_k:] = 0.0
+        probabilities[:, top_k:] = 0.0
     if top_p < 1.0:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= top_p * probabilities.sum(-1, keepdim=True), 0.0)
     reached = probabilities.cumsum(-1)
-    drawn = (reached <= uniform[..., None] * reached[..., -1:]).sum(-1, keepdim=True)
+    drawn = (reached <= rows.gather(uniform)[:, None] * reached[:, -1:]).sum(-1, keepdim=True)
     last = (probabilities > 0).sum(-1, keepdim=True) - 1
     token = tokens.gather(-1, drawn.minimum(last))
-    gained = logits.gather(-1, token).squeeze(-1) - normalizer
-    origins = torch.arange(logits.size(1), device=logits.device).expand(logits.shape[:2])
-    return Choice(log_probabilities + gained, origins, token.squeeze(-1))
+    gains = logits.gather(-1, token).squeeze(-1) - normalizer
+    origins = torch.arange(uniform.size(1), device=logits.device).expand_as(uniform)
+    return Choice(log_probabilities + rows.spread(gains), origins, rows.spread(token.squeeze(-1)))

@@ -4,6 +4,8 @@ Beam search keeps the `beam_size` best hypotheses of each sentence. One that tak
 its slot; the others go on, until all have ended or none can overtake the best finished ones any more: a
 log-probability only falls, so an open hypothesis can at best score `log P / penalty(length limit)`. A sentence's result
 depends on nothing but the sentence: neighbours, padding and `n_best` have no say.
+
+Only open hypotheses are decoded. What is closed costs no matrix product, just its place in the grid `(b, k)`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.choice import Choice, choose_at_random, choose_best
 from clearhead.decoding.options import DecodingOptions
 from clearhead.models.transformer import Transformer
+from clearhead.parts.cache import Rows
 
 NEVER_GENERATED = [PAD, BOS, UNK]
+CROWDED = 0.75
+"""A batch is packed anew when no more than this share of its sentences are still being decoded."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def search(
     device = next(model.parameters()).device
     batch = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=PAD)
     running = RunningBatch(model, batch.to(device), sentences, options)
-    while running.sentences:
+    while running.any_open:
         running.advance()
     return [sentence.best(options.n_best) for sentence in sentences]
 
@@ -88,7 +93,7 @@ def uniform_draws(options: DecodingOptions, source: Sequence[int], limit: int) -
 
 
 class RunningBatch:
-    """Sentences being decoded side by side, `k` hypotheses each; those that are done leave it."""
+    """Sentences being decoded side by side, `k` hypotheses each. A closed hypothesis has the log-probability `-inf`."""
 
     def __init__(
         self, model: Transformer, source: Int[Tensor, "b s"], sentences: list[Sentence], options: DecodingOptions
@@ -102,90 +107,87 @@ class RunningBatch:
         if not options.sample:  # the hypotheses begin alike: let only one of them fan out
             self.log_probabilities[:, 1:] = -math.inf
 
+    @property
+    def any_open(self) -> bool:
+        """There is something left to decode."""
+        return bool(self.log_probabilities.isfinite().any())
+
     def advance(self) -> None:
         """Decode one more token of every open hypothesis."""
-        last = self.ids[:, :, -1].reshape(-1, 1)
-        logits = self.model.step(last, self.cache)[:, -1].float().unflatten(0, (-1, self.k))
+        rows = self.cache.rows = Rows(self.log_probabilities.isfinite())
+        logits = self.model.step(rows.gather(self.ids[:, :, -1:]), self.cache)[:, -1].float()
         normalizer = logits.logsumexp(-1)
-        logits[:, :, NEVER_GENERATED] = -math.inf
-        cut = self.force_tokens(logits)
-        choice = self.choose(logits, normalizer)
-        self.ids = torch.cat([self.reordered(self.ids, choice), choice.tokens[:, :, None]], -1)
+        logits[:, NEVER_GENERATED] = -math.inf
+        cut = rows.spread(self.force_tokens(logits, rows))
+        choice = self.choose(logits, normalizer, rows)
+        if self.k > 1 and not self.options.sample:
+            self.ids = self.ids.gather(1, choice.origins[:, :, None].expand_as(self.ids))
+            self.cache.follow(choice.origins)
+        self.ids = torch.cat([self.ids, choice.tokens[:, :, None]], -1)
         self.log_probabilities = choice.log_probabilities
-        ended = choice.tokens == EOS
+        ended = (choice.tokens == EOS) & self.log_probabilities.isfinite()
         if ended.any():
-            self.collect(ended & self.log_probabilities.isfinite(), cut.gather(1, choice.origins))
+            self.collect(ended, cut.gather(1, choice.origins))
             self.log_probabilities = self.log_probabilities.masked_fill(ended, -math.inf)
-        self.keep(choice, self.done() if ended.any() else [])
+            self.log_probabilities[self.done()] = -math.inf
+            self.pack()
 
-    def force_tokens(self, logits: Float[Tensor, "b k v"]) -> Bool[Tensor, "b k"]:
+    def force_tokens(self, logits: Float[Tensor, "r v"], rows: Rows) -> Bool[Tensor, " r"]:
         """Leave only the prefix' next token, or the end token at the limit; says which hypotheses that cuts short."""
         length = self.ids.size(-1) - 1
-        cut = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        for row, sentence in enumerate(self.sentences):
-            forced = sentence.prefix[length] if length < len(sentence.prefix) else EOS
-            at_limit = length >= sentence.limit
-            if at_limit:
-                cut[row] = logits[row].argmax(-1) != EOS
-            if length < len(sentence.prefix) or at_limit:
-                kept = logits[row, :, forced].clone()
-                logits[row] = -math.inf
-                logits[row, :, forced] = kept
+        forced = torch.full(rows.grid, -1)
+        at_limit = torch.zeros(rows.grid, dtype=torch.bool)
+        for place, sentence in enumerate(self.sentences):
+            if length < len(sentence.prefix):
+                forced[place] = sentence.prefix[length]
+            elif length >= sentence.limit:
+                forced[place], at_limit[place] = EOS, True
+        if (forced < 0).all():
+            return torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+        forced, at_limit = (rows.gather(grid.to(logits.device)) for grid in (forced, at_limit))
+        cut = at_limit & (logits.argmax(-1) != EOS)
+        others = torch.arange(logits.size(-1), device=logits.device) != forced[:, None]
+        logits.masked_fill_(others & (forced >= 0)[:, None], -math.inf)
         return cut
 
-    def choose(self, logits: Float[Tensor, "b k v"], normalizer: Float[Tensor, "b k"]) -> Choice:
+    def choose(self, logits: Float[Tensor, "r v"], normalizer: Float[Tensor, " r"], rows: Rows) -> Choice:
         """Search or draw."""
         options = self.options
         if not options.sample:
             slots = torch.tensor([self.k - len(sentence.finished) for sentence in self.sentences], device=logits.device)
-            return choose_best(self.log_probabilities, logits, normalizer, slots)
+            return choose_best(self.log_probabilities, logits, normalizer, rows, slots)
         step = self.ids.size(-1) - 1
-        rows = [s.draws[min(step, s.limit)] for s in self.sentences if s.draws is not None]
-        uniform = torch.from_numpy(np.stack(rows)).to(logits.device)
+        draws = [s.draws[min(step, s.limit)] for s in self.sentences if s.draws is not None]
+        uniform = torch.from_numpy(np.stack(draws)).to(logits.device)
         return choose_at_random(
-            self.log_probabilities, logits, normalizer, uniform,
+            self.log_probabilities, logits, normalizer, rows, uniform,
             temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
         )  # fmt: skip
-
-    @staticmethod
-    def reordered(ids: Int[Tensor, "b k t"], choice: Choice) -> Int[Tensor, "b k t"]:
-        """Each hypothesis takes over the tokens of the one that it continues."""
-        return ids.gather(1, choice.origins[:, :, None].expand_as(ids)) if ids.size(1) > 1 else ids
 
     def collect(self, ended: Bool[Tensor, "b k"], cut: Bool[Tensor, "b k"]) -> None:
         """Put hypotheses that have just ended aside, with their scores."""
         length = self.ids.size(-1) - 1  # the end token counts, the start token doesn't
-        for row, column in ended.nonzero().tolist():
-            total = float(self.log_probabilities[row, column])
-            ids = self.ids[row, column, 1:-1].tolist()
-            finished = Finished(ids, total, self.options.score(total, length), bool(cut[row, column]))
-            self.sentences[row].finished.append(finished)
+        for place, column in ended.nonzero().tolist():
+            total = float(self.log_probabilities[place, column])
+            ids = self.ids[place, column, 1:-1].tolist()
+            finished = Finished(ids, total, self.options.score(total, length), bool(cut[place, column]))
+            self.sentences[place].finished.append(finished)
 
     def done(self) -> list[int]:
-        """Rows of the sentences of which nothing open can be better than what is finished."""
+        """The sentences of which nothing open can be better than what is finished."""
         done = []
-        for row, best_open in enumerate(self.log_probabilities.max(-1).values.tolist()):
-            sentence = self.sentences[row]
-            hopeless = best_open == -math.inf
-            if not hopeless and not self.options.sample and len(sentence.finished) >= self.options.n_best:
+        for place, best_open in enumerate(self.log_probabilities.max(-1).values.tolist()):
+            sentence = self.sentences[place]
+            if not self.options.sample and best_open > -math.inf and len(sentence.finished) >= self.options.n_best:
                 bound = self.options.score(best_open, sentence.limit + 1)
-                hopeless = sentence.best(self.options.n_best)[-1].score >= bound
-            if hopeless:
-                done.append(row)
+                if sentence.best(self.options.n_best)[-1].score >= bound:
+                    done.append(place)
         return done
 
-    def keep(self, choice: Choice, done: list[int]) -> None:
-        """Let finished sentences leave, and reorder what the cache holds as the hypotheses were."""
-        if not self.sentences:
-            return
-        rows = torch.arange(len(self.sentences), device=self.ids.device)[:, None] * self.k + choice.origins
-        if done:
-            leaving = set(done)
-            stay = [row for row in range(len(self.sentences)) if row not in leaving]
-            self.sentences = [self.sentences[row] for row in stay]
-            kept = torch.tensor(stay, dtype=torch.long, device=self.ids.device)
-            self.ids, self.log_probabilities = self.ids[kept], self.log_probabilities[kept]
-            if self.sentences:
-                self.cache.select(rows[kept].flatten(), kept)
-        elif self.k > 1 and not self.options.sample:
-            self.cache.select(rows.flatten())
+    def pack(self) -> None:
+        """Let the sentences that are done leave the grid and the cache, once there are enough of them."""
+        staying = self.log_probabilities.isfinite().any(-1).nonzero().squeeze(1)
+        if 0 < len(staying) <= CROWDED * len(self.sentences):
+            self.sentences = [self.sentences[place] for place in staying.tolist()]
+            self.ids, self.log_probabilities = self.ids[staying], self.log_probabilities[staying]
+            self.cache.keep_sentences(staying)

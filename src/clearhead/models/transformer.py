@@ -97,7 +97,7 @@ class Transformer(nn.Module):
         return self.decoder.start_cache(memory.states, memory.mask, beams=beams, capacity=capacity)
 
     def step(self, ids: Int[Tensor, "r q"], cache: DecoderCache) -> Float[Tensor, "r q v"]:
-        """Logits behind the next `q` tokens of each hypothesis; equal to `forward` over all tokens at once."""
+        """Logits behind the next `q` tokens of each open hypothesis; equal to `forward` over all tokens at once."""
         x = self.positions(self.target_embedding(ids), start=cache.length)
         return self.projection(self.decoder.step(x, cache))
 

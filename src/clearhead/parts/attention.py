@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from clearhead.parts.cache import KeyValueCache
+from clearhead.parts.cache import KeyValueCache, Rows
 from clearhead.parts.masks import as_boolean, causal_mask
 
 Mask = Bool[Tensor, "..."] | Integer[Tensor, "..."] | None
@@ -132,28 +132,42 @@ class MultiHeadAttention(nn.Module):
         mask: Mask = None,
         *,
         causal: bool = False,
-        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "b q m"]:
-        """Attend from `x` to `memory`, or to `x` itself and what `cache` holds of the positions before it."""
-        query = self.split_heads(self.w_q(x))
+        """Attend from `x` to `memory`, or to `x` itself."""
         key, value = self.keys_and_values(x if memory is None else memory)
-        if cache is not None:
-            key, value = cache.append(key, value)
-        return self.attend(query, key, value, mask, causal=causal)
+        return self.w_o(self.attend(self.w_q(x), key, value, mask, causal=causal))
 
-    def attend_to(
+    def look_back(
+        self, x: Float[Tensor, "r q m"], past: KeyValueCache, rows: Rows, mask: Mask
+    ) -> Float[Tensor, "r q m"]:
+        """Self-attention of the newest positions: each hypothesis to itself and what `mask` says is behind it."""
+        key, value = past.append(*(self.split_heads(rows.spread(w(x)).flatten(1, 2)) for w in (self.w_k, self.w_v)))
+        return self.look_at(x, key, value, rows, mask)
+
+    def look_at(
         self,
-        x: Float[Tensor, "b q m"],
+        x: Float[Tensor, "r q m"],
         key: Float[Tensor, "b h k d"],
         value: Float[Tensor, "b h k d"],
-        mask: Mask = None,
-    ) -> Float[Tensor, "b q m"]:
-        """Attend from `x` to keys and values projected before, by `keys_and_values`."""
-        return self.attend(self.split_heads(self.w_q(x)), key, value, mask, causal=False)
+        rows: Rows,
+        mask: Mask,
+    ) -> Float[Tensor, "r q m"]:
+        """Attend to keys and values that a sentence's hypotheses share: they stand in line as its queries."""
+        query = rows.spread(self.w_q(x)).flatten(1, 2)
+        found = self.attend(query, key, value, mask)
+        return self.w_o(rows.gather(found.unflatten(1, (-1, x.size(1)))))
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, causal: bool) -> Tensor:
-        """All heads at once, joined and projected back to the width of the model."""
-        return self.w_o(self.join_heads(self.attention(query, key, value, mask, causal=causal)))
+    def attend(
+        self,
+        query: Float[Tensor, "b q m"],
+        key: Float[Tensor, "b h k d"],
+        value: Float[Tensor, "b h k d"],
+        mask: Mask,
+        *,
+        causal: bool = False,
+    ) -> Float[Tensor, "b q m"]:
+        """All heads at once, joined."""
+        return self.join_heads(self.attention(self.split_heads(query), key, value, mask, causal=causal))
 
     def keys_and_values(
         self, memory: Float[Tensor, "b k m"]

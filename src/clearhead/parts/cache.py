@@ -1,51 +1,94 @@
 """What decoding keeps between steps, so that each new token costs one position's work and not the whole sentence's.
 
-A cache is an argument, never a module's state. Its rows are hypotheses: `k` beams of sentence 0, then `k` of
-sentence 1, and so on. Keys and values of the source are kept once a sentence, for all its beams.
+A cache is an argument, never a module's state. All hypotheses of a sentence share one past: a list of entries (the key
+and the value of one token of one hypothesis), which only ever grows at its end. Which of them lie behind a hypothesis
+is a mask. So when beams change places bits are moved, and not keys and values; and what beams have in common is stored
+once.
+
+Axes besides the usual: `b` sentence, `k` hypothesis of a sentence, `n` entry, `r` row, that is, an open hypothesis.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from clearhead.parts.masks import causal_mask
+
+
+class Rows:
+    """Which hypotheses of a batch are open: only they take rows in the decoder's matrix products.
+
+    Attention needs a sentence's hypotheses side by side, so there the rows are spread over the full grid `(b, k)`.
+    """
+
+    def __init__(self, is_open: Bool[Tensor, "b k"]) -> None:
+        self.grid = is_open.shape
+        self.places: Int[Tensor, " r"] | None = None
+        """Where the rows lie in the flattened grid; `None` when they fill it."""
+        if not bool(is_open.all()):
+            self.places = is_open.flatten().nonzero().squeeze(1)
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """`(r, …)` to `(b, k, …)`, with zeros where a hypothesis is closed."""
+        if self.places is None:
+            return rows.unflatten(0, self.grid)
+        grid = rows.new_zeros(self.grid.numel(), *rows.shape[1:])
+        return grid.index_copy_(0, self.places, rows).unflatten(0, self.grid)
+
+    def gather(self, grid: Tensor) -> Tensor:
+        """`(b, k, …)` to `(r, …)`."""
+        rows = grid.flatten(0, 1)
+        return rows if self.places is None else rows.index_select(0, self.places)
+
 
 class KeyValueCache:
-    """Keys and values of one self-attention: room for `capacity` positions, of which `length` are filled."""
+    """Keys and values of one self-attention: room for `capacity` entries a sentence, of which `length` are filled."""
 
-    def __init__(self, key: Float[Tensor, "r h _ d"], capacity: int) -> None:
-        rows, heads, _, width = key.shape
-        self.keys = key.new_empty(rows, heads, capacity, width)
-        self.values = key.new_empty(rows, heads, capacity, width)
+    def __init__(self, key: Float[Tensor, "b h _ d"], capacity: int) -> None:
+        sentences, heads, _, width = key.shape
+        self.keys = key.new_empty(sentences, heads, capacity, width)
+        self.values = key.new_empty(sentences, heads, capacity, width)
         self.length = 0
 
+    @property
+    def capacity(self) -> int:
+        """How many entries there is room for."""
+        return self.keys.size(2)
+
     def append(
-        self, key: Float[Tensor, "r h q d"], value: Float[Tensor, "r h q d"]
-    ) -> tuple[Float[Tensor, "r h k d"], Float[Tensor, "r h k d"]]:
-        """Write `q` new positions in place; returns all `k` so far."""
+        self, key: Float[Tensor, "b h n d"], value: Float[Tensor, "b h n d"]
+    ) -> tuple[Float[Tensor, "b h k d"], Float[Tensor, "b h k d"]]:
+        """Write new entries in place; returns all so far."""
         start, self.length = self.length, self.length + key.size(2)
-        if self.length > self.keys.size(2):
-            self._grow(max(self.length, 2 * self.keys.size(2)))
+        if self.length > self.capacity:
+            self._grow(max(self.length, 2 * self.capacity))
         self.keys[:, :, start : self.length] = key
         self.values[:, :, start : self.length] = value
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
-    def select(self, rows: Int[Tensor, " n"]) -> None:
-        """Row `i` becomes what row `rows[i]` was: beams reordered, finished rows left out, prompts repeated."""
-        self.keys = self._selected(self.keys, rows)
-        self.values = self._selected(self.values, rows)
+    def keep_sentences(self, sentences: Int[Tensor, " b2"]) -> None:
+        """Only these sentences stay."""
+        for name in ("keys", "values"):
+            old: Tensor = getattr(self, name)
+            new = old.new_empty(len(sentences), *old.shape[1:])
+            new[:, :, : self.length] = old[:, :, : self.length].index_select(0, sentences)
+            setattr(self, name, new)
 
-    def _selected(self, stored: Tensor, rows: Tensor) -> Tensor:
-        """Only the filled positions are copied."""
-        chosen = stored.new_empty(len(rows), *stored.shape[1:])
-        chosen[:, :, : self.length] = stored[:, :, : self.length].index_select(0, rows)
-        return chosen
+    def keep_entries(self, entries: Int[Tensor, "b n"]) -> None:
+        """Only these entries of each sentence stay, in this order."""
+        for name in ("keys", "values"):
+            old: Tensor = getattr(self, name)
+            index = entries[:, None, :, None].expand(-1, old.size(1), -1, old.size(3))
+            old[:, :, : entries.size(1)] = old.gather(2, index)
+        self.length = entries.size(1)
 
     def _grow(self, capacity: int) -> None:
         for name in ("keys", "values"):
-            old = getattr(self, name)
+            old: Tensor = getattr(self, name)
             new = old.new_empty(*old.shape[:2], capacity, old.size(3))
             new[:, :, : old.size(2)] = old
             setattr(self, name, new)
@@ -53,7 +96,7 @@ class KeyValueCache:
 
 @dataclass
 class LayerCache:
-    """What one decoder layer keeps: its own past, and the source's keys and values."""
+    """What one decoder layer keeps: the entries of its self-attention, and the source's keys and values."""
 
     past: KeyValueCache
     memory_key: Float[Tensor, "b h s d"]
@@ -62,25 +105,58 @@ class LayerCache:
 
 @dataclass
 class DecoderCache:
-    """The caches of all layers of a decoder, and where the source has real tokens."""
+    """The caches of all layers of a decoder, what each hypothesis has behind it, and where the source has tokens."""
 
     layers: list[LayerCache]
     memory_mask: Bool[Tensor, "b 1 1 s"] | None
+    rows: Rows
+    """The hypotheses that the next step decodes, a row each."""
+    past: Bool[Tensor, "b k n"]
+    """The entries that lie behind each hypothesis."""
+    length: int = 0
+    """Number of target positions decoded so far."""
 
-    @property
-    def length(self) -> int:
-        """Number of target positions decoded so far."""
-        return self.layers[0].past.length
+    def advance(self, positions: int) -> Bool[Tensor, "b 1 q n"] | None:
+        """Put the next positions of all hypotheses behind what is there; returns what they may attend to.
 
-    def select(self, rows: Int[Tensor, " n"], sentences: Int[Tensor, " l"] | None = None) -> None:
-        """Hypothesis `i` becomes what hypothesis `rows[i]` was; with `sentences`, only these sentences stay.
-
-        A hypothesis stays with its sentence: `rows` holds the same number of hypotheses for each sentence, in order.
+        Each hypothesis' new positions see its own past, and each other causally. `None`: all that there is.
         """
+        sentences, beams, before = self.past.shape
+        self.length += positions
+        own = torch.eye(beams, dtype=torch.bool, device=self.past.device)
+        own = own[:, :, None].expand(-1, -1, positions).flatten(1).expand(sentences, -1, -1)
+        self.past = torch.cat([self.past, own], -1)
+        if beams == positions == 1:  # one hypothesis sees every entry of its sentence
+            return None
+        mask = self.past.repeat_interleave(positions, 1)
+        if positions > 1:
+            mask[:, :, before:] &= causal_mask(positions, positions, mask.device).repeat(beams, beams)
+        return mask[:, None]
+
+    def follow(self, origins: Int[Tensor, "b k"]) -> None:
+        """Hypothesis `j` of a sentence goes on from where hypothesis `origins[j]` of it was."""
+        self.past = self.past.gather(1, origins[:, :, None].expand(-1, -1, self.past.size(-1)))
+        first = self.layers[0].past
+        if self.past.size(-1) + self.past.size(1) > first.capacity:
+            self._forget()
+
+    def keep_sentences(self, sentences: Int[Tensor, " b2"]) -> None:
+        """Only these sentences stay."""
+        self.past = self.past.index_select(0, sentences)
         for layer in self.layers:
-            layer.past.select(rows)
-            if sentences is not None:
-                layer.memory_key = layer.memory_key.index_select(0, sentences)
-                layer.memory_value = layer.memory_value.index_select(0, sentences)
-        if sentences is not None and self.memory_mask is not None:
+            layer.past.keep_sentences(sentences)
+            layer.memory_key = layer.memory_key.index_select(0, sentences)
+            layer.memory_value = layer.memory_value.index_select(0, sentences)
+        if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
+
+    def _forget(self) -> None:
+        """Drop the entries that no hypothesis has behind it any more, the others staying in order."""
+        needed = self.past.any(1)
+        most = int(needed.sum(-1).max())
+        if most > self.past.size(-1) // 2:  # not worth the copying: let the cache grow
+            return
+        entries = needed.to(torch.uint8).argsort(stable=True, dim=-1, descending=True)[:, :most]
+        self.past = self.past.gather(2, entries[:, None].expand(-1, self.past.size(1), -1))
+        for layer in self.layers:
+            layer.past.keep_entries(entries)

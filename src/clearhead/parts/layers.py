@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.parts.attention import Mask, MultiHeadAttention
-from clearhead.parts.cache import DecoderCache, KeyValueCache, LayerCache
+from clearhead.parts.cache import DecoderCache, KeyValueCache, LayerCache, Rows
 from clearhead.parts.feed_forward import PositionwiseFeedForward
 from clearhead.parts.normalization import LayerNorm
 
@@ -98,22 +99,21 @@ class DecoderLayer(nn.Module):
         x = self.add_and_norm_2(x, lambda x: self.cross_attention(x, memory, memory_mask))
         return self.add_and_norm_3(x, self.feed_forward)
 
-    def step(self, x: Float[Tensor, "r q m"], cache: LayerCache, memory_mask: Mask) -> Float[Tensor, "r q m"]:
-        """The same for the next `q` positions of every hypothesis, the earlier ones being in the cache."""
-        x = self.add_and_norm_1(x, lambda x: self.self_attention(x, causal=True, cache=cache.past))
-        x = self.add_and_norm_2(x, lambda x: self.look_at_source(x, cache, memory_mask))
+    def step(
+        self, x: Float[Tensor, "r q m"], cache: LayerCache, rows: Rows, past_mask: Mask, memory_mask: Mask
+    ) -> Float[Tensor, "r q m"]:
+        """The same for the next `q` positions of every open hypothesis, the earlier ones being in the cache."""
+        x = self.add_and_norm_1(x, lambda x: self.self_attention.look_back(x, cache.past, rows, past_mask))
+        x = self.add_and_norm_2(
+            x,
+            lambda x: self.cross_attention.look_at(x, cache.memory_key, cache.memory_value, rows, memory_mask),
+        )
         return self.add_and_norm_3(x, self.feed_forward)
 
-    def look_at_source(self, x: Float[Tensor, "r q m"], cache: LayerCache, memory_mask: Mask) -> Float[Tensor, "r q m"]:
-        """A sentence's beams stand in line as queries of one attention, so that they share its keys and values."""
-        queries = x.reshape(cache.memory_key.size(0), -1, x.size(-1))
-        found = self.cross_attention.attend_to(queries, cache.memory_key, cache.memory_value, memory_mask)
-        return found.view_as(x)
-
-    def start_cache(self, memory: Float[Tensor, "b s m"], beams: int, capacity: int) -> LayerCache:
-        """An empty past for each hypothesis, and the source's keys and values, projected once."""
+    def start_cache(self, memory: Float[Tensor, "b s m"], capacity: int) -> LayerCache:
+        """No past yet, and the source's keys and values, projected once."""
         key, value = self.cross_attention.keys_and_values(memory)
-        return LayerCache(KeyValueCache(key[:, :, :0].repeat_interleave(beams, 0), capacity), key, value)
+        return LayerCache(KeyValueCache(key, capacity), key, value)
 
 
 class Encoder(nn.Module):
@@ -149,15 +149,15 @@ class Decoder(nn.Module):
 
     def step(self, x: Float[Tensor, "r q m"], cache: DecoderCache) -> Float[Tensor, "r q m"]:
         """The same for the next `q` positions, with what `cache` holds of the earlier ones."""
+        past_mask = cache.advance(x.size(1))
         for layer, layer_cache in zip(cast("list[DecoderLayer]", self.layers), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, cache.memory_mask)
+            x = layer.step(x, layer_cache, cache.rows, past_mask, cache.memory_mask)
         return self.norm(x)
 
     def start_cache(
         self, memory: Float[Tensor, "b s m"], memory_mask: Tensor | None, *, beams: int = 1, capacity: int = 32
     ) -> DecoderCache:
-        """The cache of a batch of sentences before its first step."""
-        return DecoderCache(
-            [layer.start_cache(memory, beams, capacity) for layer in cast("list[DecoderLayer]", self.layers)],
-            memory_mask,
-        )
+        """The cache of a batch of sentences before its first step; there is room for `capacity` entries at first."""
+        layers = [layer.start_cache(memory, capacity) for layer in cast("list[DecoderLayer]", self.layers)]
+        everyone = torch.ones(memory.size(0), beams, dtype=torch.bool, device=memory.device)
+        return DecoderCache(layers, memory_mask, Rows(everyone), everyone[:, :, None][:, :, :0])
