@@ -46,7 +46,7 @@ def evaluate(
         float | None, typer.Option(help="Output tokens for each source token, at most …")
     ] = None,
     max_length_extra: Annotated[int | None, typer.Option(help="… and this many more.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Lines decoded side by side.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Hypotheses decoded side by side.")] = None,
     draws: Annotated[int, typer.Option(help="Resamples of --compare.", min=1, max=1_000_000)] = 1000,
     seed: Annotated[int, typer.Option(help="Of the resamples.", min=0)] = 12345,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -34,7 +34,7 @@ def translate(
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest tokens; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that make up p.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 1,
-    batch_size: Annotated[int | None, typer.Option(help="Lines decoded side by side.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Hypotheses decoded side by side.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Put score and log-probability before each output.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",

@@ -45,8 +45,8 @@ class DecodingOptions:
     """Of the draws. A sentence's draws depend on the seed and on the sentence, not on its neighbours."""
     max_source_length: int = 1024
     """A source with more tokens is cut, and its output says so: attention's cost grows with the square."""
-    batch_size: int = 64
-    """Sentences decoded side by side."""
+    batch_size: int = 320
+    """Hypotheses decoded side by side; with a beam of 5 a fifth as many sentences. Fewer rows make slower products."""
 
     def __post_init__(self) -> None:
         for name, least in WHOLE_NUMBERS.items():

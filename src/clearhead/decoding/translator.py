@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from clearhead.control_tokens import EOS, UNK
+from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.options import DecodingOptions, changed
 from clearhead.decoding.search import Finished, search
 from clearhead.decoding.streams import even_size, run_in_streams
@@ -24,8 +25,10 @@ from clearhead.text.batches import Batch, collate
 from clearhead.text.lines import is_blank
 from clearhead.text.tokenizers import Tokenizer
 
-BATCH_TOKENS = 16_384
-"""Tokens, padding included, that one batch may hold at most: long texts are decoded in smaller batches."""
+BATCH_TOKENS = 8_192
+"""Source tokens, padding included, that one batch may hold at most: long texts are decoded in smaller batches."""
+SCORED_PAIRS = 64
+"""Scored side by side: logits of every position are large."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +118,15 @@ class Translator:
         """
         folder = RunFolder(run).require()
         options = DecodingOptions(**folder.read_recipe().decoding.model_dump())
-        model = Transformer(folder.read_config())
+        model = Transformer(folder.read_config()).to(resolve_device(device)).eval()
         load_weights(model, folder.model)
+        lay_out_for_few_rows(model)
         source, target = folder.tokenizer_paths()
         source_tokenizer = Tokenizer.load(source)
         target_tokenizer = source_tokenizer if source == target else Tokenizer.load(target)
         require_room(folder, source, source_tokenizer.vocab_size, model.config.source_vocab)
         require_room(folder, target, target_tokenizer.vocab_size, model.config.target_vocab)
-        return cls(model.to(resolve_device(device)).eval(), source_tokenizer, target_tokenizer, options)
+        return cls(model, source_tokenizer, target_tokenizer, options)
 
     @overload
     def translate(self, texts: str, *, prefixes: str | None = None, **changes: Any) -> str: ...
@@ -160,7 +164,8 @@ class Translator:
         results: list[list[Hypothesis]] = [[EMPTY] * options.n_best for _ in texts]
         # Sentences of one length side by side need little padding; the longest first, so that memory shows early.
         requests.sort(key=lambda request: -request.length)
-        size = even_size(len(requests), options.batch_size, self._device())
+        largest = max(1, options.batch_size // options.hypotheses)
+        size = even_size(len(requests), largest, self._device())
         batches = list(batches_by_size(requests, size))
 
         def decode(batch: list[_Request]) -> list[list[Finished]]:
@@ -186,7 +191,7 @@ class Translator:
         Raises `DataError` when there are not as many prefixes as lines.
         """
         options = changed(self.options, changes)
-        size = chunk or 16 * options.batch_size
+        size = chunk or 4 * options.batch_size
         pairs = with_prefixes(lines, prefixes)
         while part := list(itertools.islice(pairs, size)):
             texts, begun = [text for text, _ in part], [prefix for _, prefix in part]
@@ -204,7 +209,7 @@ class Translator:
         pairs.sort(key=lambda pair: -pair.length)
         scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
         with evaluating(self.model), torch.inference_mode():
-            for part in batches_by_size(pairs, self.options.batch_size):
+            for part in batches_by_size(pairs, SCORED_PAIRS):
                 batch = collate([(pair.source, pair.target) for pair in part]).to(self._device())
                 for pair, total in zip(part, log_probabilities(self.model, batch), strict=True):
                     scores[pair.place] = PairScore(total, len(pair.target) + 1, pair.cut)
