@@ -231,7 +231,7 @@ def test_add_and_norm_drops_the_sublayers_output_before_adding(norm_position):
         added = output - x
     else:  # the norm is undone up to the offset and scale of each position, which are found from two features
         torch.manual_seed(3)
-        added = nn.functional.dropout(torch.full_like(x, 7.0), rate)
+        added = module.dropout(torch.full_like(x, 7.0))
         torch.testing.assert_close(output, normalized(x + added, module), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(added.round(decimals=6).unique(), torch.tensor([0, 7 / (1 - rate)]).double())
     assert abs((added.abs() < 1e-6).double().mean().item() - rate) < 5 * math.sqrt(rate * (1 - rate) / added.numel())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearhead.parts.dropout import Dropout
+
 
 class PositionwiseFeedForward(nn.Module):
     """`FFN(x) = max(0, x W_1 + b_1) W_2 + b_2`, the same at every position (section 3.3, equation 2).
@@ -16,7 +18,7 @@ class PositionwiseFeedForward(nn.Module):
         super().__init__()
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*b m"]) -> Float[Tensor, "*b m"]:
         """Transform every position by itself."""

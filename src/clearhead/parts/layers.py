@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.parts.attention import Mask, MultiHeadAttention
 from clearhead.parts.cache import DecoderCache, KeyValueCache, LayerCache, Rows
+from clearhead.parts.dropout import Dropout
 from clearhead.parts.feed_forward import PositionwiseFeedForward
 from clearhead.parts.normalization import LayerNorm
 
@@ -27,7 +28,7 @@ class AddAndNorm(nn.Module):
         super().__init__()
         self.pre_norm = config.norm_position == "pre"
         self.norm = LayerNorm(config.d_model, epsilon=config.norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t m"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "b t m"]:
         """Run the sublayer between its norm and its residual."""

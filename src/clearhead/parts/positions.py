@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearhead.parts.dropout import Dropout
+
 
 def sinusoids(length: int, d_model: int) -> Float[Tensor, "length m"]:
     """`PE(pos, 2i) = sin(pos / 10000^(2i/m))` and `PE(pos, 2i+1) = cos(pos / 10000^(2i/m))`.
@@ -34,7 +36,7 @@ class PositionalEncoding(nn.Module):
     def __init__(self, d_model: int, *, dropout: float = 0.0, length: int = 512) -> None:
         super().__init__()
         self.register_buffer("table", sinusoids(length, d_model), persistent=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b t m"], start: int = 0) -> Float[Tensor, "b t m"]:
         """Add positions `start`, `start + 1`, … to the embeddings `x`."""
