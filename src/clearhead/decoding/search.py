@@ -11,22 +11,25 @@ Only open hypotheses are decoded. What is closed costs no matrix product, just i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.choice import Choice, choose_at_random, choose_best
 from clearhead.decoding.options import DecodingOptions
-from clearhead.models.transformer import Transformer
+from clearhead.models.transformer import Memory, Transformer
 from clearhead.parts.cache import Rows
 
 NEVER_GENERATED = [PAD, BOS, UNK]
+PIECE_TOKENS = {"cpu": 1024}
+"""Source tokens that the encoder reads at a time, by device; elsewhere all."""
 CROWDED = 0.75
 """A batch is packed anew when no more than this share of its sentences are still being decoded."""
 
@@ -78,12 +81,36 @@ def search(
         limit = max(options.length_limit(len(source) - 1), len(prefix))
         draws = uniform_draws(options, source, limit) if options.sample else None
         sentences.append(Sentence(limit, prefix, draws))
-    device = next(model.parameters()).device
-    batch = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=PAD)
-    running = RunningBatch(model, batch.to(device), sentences, options)
+    running = RunningBatch(model, encode(model, sources), sentences, options)
     while running.any_open:
         running.advance()
     return [sentence.best(options.n_best) for sentence in sentences]
+
+
+def encode(model: Transformer, sources: Sequence[Sequence[int]]) -> Memory:
+    """The encoder's states of all sources, made in pieces: sources that stand side by side are of like length, so a
+    piece needs little padding, and its states stay in the processor's cache."""
+    device = next(model.parameters()).device
+    states: list[Tensor] = []
+    masks: list[Tensor] = []
+    for piece in pieces(sources, PIECE_TOKENS.get(device.type, sys.maxsize)):
+        padded = pad_sequence([torch.tensor(source) for source in piece], batch_first=True, padding_value=PAD)
+        memory = model.encode(padded.to(device))
+        states += memory.states
+        masks += memory.mask[:, 0, 0]
+    mask = pad_sequence(masks, batch_first=True)[:, None, None]
+    return Memory(pad_sequence(states, batch_first=True), mask)
+
+
+def pieces(sources: Sequence[Sequence[int]], most_tokens: int) -> Iterator[Sequence[Sequence[int]]]:
+    """Neighbours together, at most `most_tokens` with padding, or one alone."""
+    start, longest = 0, 0
+    for place, source in enumerate(sources):
+        if place > start and max(longest, len(source)) * (place + 1 - start) > most_tokens:
+            yield sources[start:place]
+            start, longest = place, 0
+        longest = max(longest, len(source))
+    yield sources[start:]
 
 
 def uniform_draws(options: DecodingOptions, source: Sequence[int], limit: int) -> np.ndarray:
@@ -95,15 +122,14 @@ def uniform_draws(options: DecodingOptions, source: Sequence[int], limit: int) -
 class RunningBatch:
     """Sentences being decoded side by side, `k` hypotheses each. A closed hypothesis has the log-probability `-inf`."""
 
-    def __init__(
-        self, model: Transformer, source: Int[Tensor, "b s"], sentences: list[Sentence], options: DecodingOptions
-    ) -> None:
+    def __init__(self, model: Transformer, memory: Memory, sentences: list[Sentence], options: DecodingOptions) -> None:
         self.model, self.options = model, options
         self.sentences = list(sentences)
         self.k = options.hypotheses
-        self.cache = model.start_cache(model.encode(source), beams=self.k)
-        self.ids = torch.full((len(sentences), self.k, 1), BOS, device=source.device)
-        self.log_probabilities = torch.zeros(len(sentences), self.k, device=source.device)
+        self.cache = model.start_cache(memory, beams=self.k)
+        device = memory.mask.device
+        self.ids = torch.full((len(sentences), self.k, 1), BOS, device=device)
+        self.log_probabilities = torch.zeros(len(sentences), self.k, device=device)
         if not options.sample:  # the hypotheses begin alike: let only one of them fan out
             self.log_probabilities[:, 1:] = -math.inf
 
