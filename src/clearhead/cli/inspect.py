@@ -104,12 +104,12 @@ def _place(inspection: Inspection, kind: str, layer: int | None, head: int | Non
     """Which map to show: that asked for, or the sharpest head's. Raises `ConfigError` for one that there is not."""
     from clearhead.errors import ConfigError
 
-    inspection.maps(kind)  # type: ignore[arg-type]  # it checks the kind
+    inspection.maps(kind)  # it checks the kind
     if layer is None and head is not None:
         raise ConfigError(f"--head {head} of which layer? Give --layer too")
     if layer is None:
-        return (kind, *inspection.sharpest(kind))  # type: ignore[arg-type]
-    inspection.weights(kind, layer, head)  # type: ignore[arg-type]
+        return (kind, *inspection.sharpest(kind))
+    inspection.weights(kind, layer, head)
     return kind, layer, head
 
 
@@ -122,8 +122,8 @@ def _print_inspection(inspection: Inspection, kind: str, layer: int, head: int |
 
     console.print(f"{escape(inspection.source)}\n→ [bold]{escape(inspection.translation)}[/]", soft_wrap=True)
     console.print(f"log-probability {inspection.log_probability:.4f}\n")
-    queries, keys = inspection.labels(kind)  # type: ignore[arg-type]
-    weights = inspection.weights(kind, layer, head)  # type: ignore[arg-type]
+    queries, keys = inspection.labels(kind)
+    weights = inspection.weights(kind, layer, head)
     which = f"mean of the heads of layer {layer}" if head is None else f"layer {layer}, head {head}"
     legend = f"[bold]{kind} attention[/], {which}: a line is a token that looks, a column one looked at"
     console.print(legend, soft_wrap=True)
@@ -163,7 +163,7 @@ def _write_pictures(
     if png is not None:
         from clearhead.inspection.plot import save_figure
 
-        figure = inspection.plot(kind) if grid else inspection.plot(kind, layer, head)  # type: ignore[arg-type]
+        figure = inspection.plot(kind) if grid else inspection.plot(kind, layer, head)
         save_figure(figure, png)
         console.print(f"\n{png}: written", markup=False)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clearhead.decoding.translator import evaluating
 from clearhead.evaluation.metrics import evaluate_outputs
 from clearhead.evaluation.runs import reference_loss, translate_set
 from clearhead.inspection.heads import Head, heads_off
@@ -22,7 +23,8 @@ SENTENCES_AT_A_TIME = 32
 
 def measure_heads(translator: Translator, data: ReferenceSet) -> list[HeadStatistics]:
     """The statistics of every head over a data set: each source with its first reference, read as it stands."""
-    return head_statistics(translator.model.eval(), encoded_batches(translator, data))
+    with evaluating(translator.model):
+        return head_statistics(translator.model, encoded_batches(translator, data))
 
 
 def encoded_batches(translator: Translator, data: ReferenceSet) -> Iterator[Batch]:

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clearhead.errors import ConfigError
-from clearhead.inspection.heads import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +34,7 @@ CELL, MARGIN = 0.24, 1.6
 """Inches that a labelled cell and the labels take."""
 
 
-def plot_map(inspection: Inspection, kind: Kind, layer: int, head: int | None = None) -> Figure:
+def plot_map(inspection: Inspection, kind: str, layer: int, head: int | None = None) -> Figure:
     """One head, or the mean of a layer's heads, with its tokens.
 
     Raises `ConfigError` for a layer or a head that there is not, or when matplotlib is missing.
@@ -54,7 +53,7 @@ def plot_map(inspection: Inspection, kind: Kind, layer: int, head: int | None = 
     return figure
 
 
-def plot_grid(inspection: Inspection, kind: Kind) -> Figure:
+def plot_grid(inspection: Inspection, kind: str) -> Figure:
     """All heads of a kind: layers down, heads across. Raises `ConfigError` when matplotlib is missing."""
     maps = inspection.maps(kind)
     layers, heads = maps.shape[:2]

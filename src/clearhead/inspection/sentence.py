@@ -1,11 +1,12 @@
 """One translation, looked into: its tokens, every attention map, and what the model nearly wrote instead.
 
-Axes: `l` layer, `h` head, `q` query, `k` key, `s` source position, `t` target position, `v` vocabulary.
+Axes: `l` layer (`e` of the encoder), `h` head, `q` query, `k` key, `s` source position, `t` target position, `v`
+vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from clearhead.control_tokens import BOS, EOS
 from clearhead.errors import ConfigError
 from clearhead.inspection.alignment import align
 from clearhead.inspection.heads import KINDS, Kind, attention_path
-from clearhead.inspection.recording import AttentionMaps, record_attention
+from clearhead.inspection.recording import record_attention
 from clearhead.inspection.statistics import HeadStatistics, sentence_statistics
 from clearhead.models.transformer import Transformer
 from clearhead.text.tokenizers import Tokenizer
@@ -61,7 +62,7 @@ class Inspection:
     """The end token included, as the model reads it."""
     target_tokens: list[str]
     """What each step wrote, the end token included."""
-    encoder: Float[Tensor, "l h s s"]
+    encoder: Float[Tensor, "e h s s"]
     decoder: Float[Tensor, "l h t t"]
     cross: Float[Tensor, "l h t s"]
     steps: list[Step]
@@ -75,13 +76,13 @@ class Inspection:
         probabilities = torch.tensor([step.probability for step in self.steps], dtype=torch.float64)
         return float(probabilities.log().sum())
 
-    def maps(self, kind: Kind) -> Float[Tensor, "l h q k"]:
+    def maps(self, kind: str) -> Float[Tensor, "l h q k"]:
         """All weights of a kind. Raises `ConfigError` for a kind that there is not."""
         if kind not in KINDS:
             raise ConfigError(f"there is no attention of the kind {kind!r}; choose one of {', '.join(KINDS)}")
         return getattr(self, kind)
 
-    def weights(self, kind: Kind, layer: int, head: int | None = None) -> Float[Tensor, "q k"]:
+    def weights(self, kind: str, layer: int, head: int | None = None) -> Float[Tensor, "q k"]:
         """The map of a head, or the mean over a layer's heads. Layers and heads count from 0, as in the modules.
 
         Raises `ConfigError` for a layer or a head that there is not.
@@ -93,7 +94,7 @@ class Inspection:
                 raise ConfigError(f"{kind} attention has no {what} {number}: {there_are}")
         return maps[layer].mean(0) if head is None else maps[layer, head]
 
-    def labels(self, kind: Kind) -> tuple[list[str], list[str]]:
+    def labels(self, kind: str) -> tuple[list[str], list[str]]:
         """The tokens of a kind's queries and keys."""
         read = ["<s>", *self.target_tokens[:-1]]
         return {
@@ -108,7 +109,7 @@ class Inspection:
             statistics for kind in KINDS for statistics in sentence_statistics(kind, self.maps(kind), self.labels(kind))
         ]
 
-    def sharpest(self, kind: Kind = "cross") -> tuple[int, int]:
+    def sharpest(self, kind: str = "cross") -> tuple[int, int]:
         """Layer and head of the most decided map of a kind: its rows look at the fewest keys."""
         maps = self.maps(kind)
         if not len(maps):
@@ -123,7 +124,7 @@ class Inspection:
 
         return render_page(self)
 
-    def plot(self, kind: Kind = "cross", layer: int | None = None, head: int | None = None) -> Figure:
+    def plot(self, kind: str = "cross", layer: int | None = None, head: int | None = None) -> Figure:
         """A matplotlib figure: one head's map, or without `layer` all of a kind, layers by heads."""
         from clearhead.inspection.plot import plot_grid, plot_map
 
@@ -162,7 +163,12 @@ def look_inside(
         logits = model(torch.tensor([source_ids], device=device), torch.tensor([[BOS, *target_ids]], device=device))[
             0
         ].float()
-    stacks = {kind: stack_layers(maps, kind) for kind in KINDS}
+    h, s, t = model.config.n_heads, len(source_ids), len(written)
+    stacks = {
+        "encoder": stack_layers(maps, "encoder", (h, s, s)),
+        "decoder": stack_layers(maps, "decoder", (h, t, t)),
+        "cross": stack_layers(maps, "cross", (h, t, s)),
+    }
     return Inspection(
         source=source,
         translation=target_tokenizer.decode(target_ids),
@@ -174,12 +180,12 @@ def look_inside(
     )
 
 
-def stack_layers(maps: AttentionMaps, kind: Kind) -> Float[Tensor, "l h q k"]:
-    """The maps of the only sentence of a batch, layer upon layer; no layers, no map."""
-    layers: list[Tensor] = []
-    while (path := attention_path(kind, len(layers))) in maps:
-        layers.append(maps[path][0].float().cpu().clone())
-    return torch.stack(layers) if layers else torch.zeros(0, 0, 0, 0)
+def stack_layers(maps: Mapping[str, Tensor], kind: Kind, shape: tuple[int, int, int]) -> Float[Tensor, "l h q k"]:
+    """The maps of the only sentence of a batch, layer upon layer; there may be no layer."""
+    layers = [torch.zeros(0, *shape)]
+    while (path := attention_path(kind, len(layers) - 1)) in maps:
+        layers.append(maps[path].float().cpu())
+    return torch.cat(layers)
 
 
 def decoding_steps(

@@ -63,7 +63,7 @@ function buildLayersAndHeads() {
   segments(byId("layers"), Array.from({ length: layers }, (_, layer) => [layer, String(layer)]), (layer) => change({ layer }));
   const buttons = Array.from({ length: heads }, (_, head) =>
     make("button", {
-      type: "button", class: "hue", "data-head": head, "aria-label": `head ${head}`, style: { "--hue": hueOf(head, heads) },
+      type: "button", class: "hue", "data-head": head, "aria-label": `head ${head}`, title: "click: on or off; double click: this head alone", style: { "--hue": hueOf(head, heads) },
       on: { click: (event) => chooseHead(head, !(event.shiftKey || event.detail === 2)) },
     }, String(head)));
   byId("heads").replaceChildren(
