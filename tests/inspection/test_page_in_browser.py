@@ -335,7 +335,12 @@ def test_right_to_left_and_chinese(open_page, make_translator):
     assert target == sorted(target)
     assert tab.locator("#source-chips .chip").all_inner_texts() == [*hebrew.split(), "</s>"]
     assert tab.locator("#target-chips .chip").all_inner_texts() == [*chinese.split(), "</s>"]
-    assert tab.locator("#lines .token bdi").first.evaluate("e => getComputedStyle(e).unicodeBidi") == "isolate"
+    # Every label of the columns begins beside the lines, whichever way it is written.
+    script = """labels => labels.map(label => { const range = document.createRange(); range.selectNodeContents(label);
+        const box = range.getBoundingClientRect(); return [box.left, box.right]; })"""
+    for side, edge in (("key", 0), ("query", 1)):
+        edges = [box[edge] for box in tab.locator(f'.token[data-side="{side}"] bdi').evaluate_all(script)]
+        assert edges == pytest.approx([edges[0]] * len(edges), abs=1)
 
 
 @pytest.mark.parametrize("width", [360, 800])
