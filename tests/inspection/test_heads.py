@@ -13,7 +13,7 @@ SOURCE = torch.tensor([[4, 5, 6, 4, 2], [5, 5, 2, 0, 0]])
 TARGET = torch.tensor([[1, 4, 6, 5], [1, 6, 0, 0]])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def translator(make_translator):
     return make_translator("a b c", "x y z")
 
@@ -61,6 +61,7 @@ def test_afterwards_the_weights_are_what_they_were(translator):
     with pytest.raises(ZeroDivisionError), heads_off(model, [one, one]), clearhead.heads_off(model, [one, two]):
         1 / 0  # noqa: B018
     assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert (before["encoder.layers.0.self_attention.w_o.weight"] != 0).all()
 
 
 def test_all_heads_of_a_layer_off_leave_its_bias(translator):

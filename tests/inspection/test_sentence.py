@@ -138,11 +138,13 @@ def test_alternatives_are_as_many_as_asked_for(make_translator):
 
 def test_alignment_by_hand():
     """The mean over layers and heads decides; the ends belong to each other, and no other token to the source's end."""
-    cross = torch.zeros(2, 1, 3, 4)
-    cross[0, 0] = torch.tensor([[0.4, 0.6, 0.0, 0.0], [0.0, 0.1, 0.0, 0.9], [1.0, 0.0, 0.0, 0.0]])
-    cross[1, 0] = torch.tensor([[0.9, 0.1, 0.0, 0.0], [0.0, 0.0, 0.1, 0.9], [1.0, 0.0, 0.0, 0.0]])
-    cross[1, 0, 1, 2] = 0.2
-    assert align(cross) == [0, 2, 3]
+    cross = torch.zeros(2, 2, 3, 4)
+    cross[0] = torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.0, 0.1, 0.0, 0.9], [1.0, 0.0, 0.0, 0.0]])
+    cross[1, 0] = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.1, 0.9], [1.0, 0.0, 0.0, 0.0]])
+    cross[1, 1] = torch.tensor([[0.6, 0.4, 0.0, 0.0], [0.0, 0.0, 0.7, 0.3], [1.0, 0.0, 0.0, 0.0]])
+    assert align(cross) == [1, 2, 3]
+    assert align(cross[1:]) == [0, 2, 3]
+    assert align(cross[:1]) == [1, 1, 3]
     assert align(cross[..., :1]) == [0, 0, 0]  # a source of nothing but its end
 
 
