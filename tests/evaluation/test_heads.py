@@ -32,7 +32,11 @@ def data():
 
 def test_every_pair_is_measured_once_whatever_the_batches(translator, data, monkeypatch):
     batches = list(encoded_batches(translator, data))
-    assert sum(batch.source.size(0) for batch in batches) == len(PAIRS)
+    sides = [
+        [tokenizer.decode(ids) for batch in batches for ids in getattr(batch, side).tolist()]
+        for tokenizer, side in ((translator.source_tokenizer, "source"), (translator.target_tokenizer, "labels"))
+    ]
+    assert sorted(zip(*sides, strict=True)) == sorted((source, references[0]) for source, references in PAIRS)
     together = measure_heads(translator, data)
     monkeypatch.setattr("clearhead.evaluation.heads.SENTENCES_AT_A_TIME", 2)
     apart = measure_heads(translator, data)
