@@ -22,10 +22,10 @@ LAYERS = [
     "text",
     "parts",
     "models",
+    "inspection",
     "decoding",
     "evaluation",
     "training",
-    "inspection",
     "demos",
     "cli",
 ]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from clearhead.config import ModelConfig
     from clearhead.decoding.options import DecodingOptions
     from clearhead.decoding.translator import Translator, load
+    from clearhead.inspection.heads import Head, heads_off
     from clearhead.inspection.recording import record_attention
+    from clearhead.inspection.sentence import Inspection
     from clearhead.models.transformer import Transformer
     from clearhead.text.tokenizers import Tokenizer
 
@@ -28,22 +30,28 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DecodingOptions",
+    "Head",
+    "Inspection",
     "ModelConfig",
     "RunError",
     "Tokenizer",
     "Transformer",
     "Translator",
     "__version__",
+    "heads_off",
     "load",
     "record_attention",
 ]
 
 _HOMES = {
     "DecodingOptions": "clearhead.decoding.options",
+    "Head": "clearhead.inspection.heads",
+    "Inspection": "clearhead.inspection.sentence",
     "ModelConfig": "clearhead.config",
     "Tokenizer": "clearhead.text.tokenizers",
     "Transformer": "clearhead.models.transformer",
     "Translator": "clearhead.decoding.translator",
+    "heads_off": "clearhead.inspection.heads",
     "load": "clearhead.decoding.translator",
     "record_attention": "clearhead.inspection.recording",
 }

@@ -6,14 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from rich.console import Console
 
 from clearhead.decoding.translator import load
 from clearhead.demos import dates, pinyin
 from clearhead.demos.files import DemoFiles, read_tsv, write_tsv
 from clearhead.demos.run import DEMOS, Demo, run_demo
-from clearhead.demos.show import Answer, cross_attention, dates_example, one_for_each_script, show_dates, show_pinyin
+from clearhead.demos.show import Answer, dates_example, one_for_each_script, show_attention, show_dates, show_pinyin
+from clearhead.inspection.heatmap import render_heatmap
 from clearhead.recipe import read_recipe
 
 RECIPE = """
@@ -112,13 +112,14 @@ def test_a_stopped_training_is_gone_on_with(demo: Demo, tmp_path: Path) -> None:
     assert max(updates) == 12
 
 
-def test_the_cross_attention_shown_is_one_head_over_all_tokens(demo: Demo, tmp_path: Path) -> None:
+def test_the_attention_shown_is_that_of_the_sharpest_head(demo: Demo, tmp_path: Path) -> None:
     run(demo, tmp_path / "run")
-    weights, queries, keys = cross_attention(load(tmp_path / "run", device="cpu"), "Sunday, May 5, 1918")
-    assert weights.shape == (len(queries), len(keys))
-    assert queries[-1] == keys[-1] == "</s>"
-    assert keys[:3] == ["S", "u", "n"]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(len(queries)))
+    translator = load(tmp_path / "run", device="cpu")
+    console = Console(file=io.StringIO(), width=80)
+    show_attention(translator, "Sunday, May 5, 1918", console)
+    found = translator.inspect("Sunday, May 5, 1918")
+    sharpest = max(found.cross.flatten(0, 1), key=lambda weights: float(weights.square().sum()))
+    assert render_heatmap(sharpest, found.target_tokens, found.source_tokens) in console.file.getvalue()
 
 
 @pytest.mark.parametrize("name", list(DEMOS))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from clearhead.inspection.heatmap import SHADES, WIDEST_LABEL, render_heatmap, shade
 
@@ -64,3 +64,22 @@ def test_a_pale_row_stays_pale():
 def test_labels_that_do_not_fit_the_weights(queries, keys):
     with pytest.raises(ValueError, match=rf"shape \(2, 3\) for {queries} queries and {keys} keys"):
         render_heatmap(torch.zeros(2, 3), ["q"] * queries, ["k"] * keys)
+
+
+@settings(deadline=None)
+@given(keys=st.lists(LABELS, min_size=1, max_size=12), width=st.integers(1, 60))
+def test_what_is_wider_than_the_terminal_is_broken_like_a_text(keys, width):
+    """Every column comes once, in order; a block is too wide only if it is a single column."""
+    keys = [f"{place}{key}"[:WIDEST_LABEL] for place, key in enumerate(keys)]
+    weights = torch.eye(len(keys))
+    blocks = render_heatmap(weights, ["q"] * len(keys), keys, width=width).split("\n\n")
+    headers = [block.split("\n")[0].split() for block in blocks]
+    assert [label for header in headers for label in header] == [
+        set_cell_size(key, min(cell_len(key), WIDEST_LABEL)).strip() for key in keys
+    ]
+    for block, header in zip(blocks, headers, strict=True):
+        rows = block.split("\n")
+        assert len(rows) == 1 + len(keys)
+        assert max(map(cell_len, rows)) <= width or len(header) == 1
+        assert [row[0] for row in rows[1:]] == ["q"] * len(keys)
+        assert sum("█" in row for row in rows) == len(header)

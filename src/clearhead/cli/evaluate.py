@@ -86,7 +86,7 @@ def evaluate(
     changes = {name: value for name, value in options.items() if value is not None}
     DecodingOptions(**changes)  # type: ignore[arg-type]  # it checks the values
     data = _reference_set(run, source, reference or [], pairs, references_in_columns)
-    separator = _separator(run) if separator is None else separator
+    separator = target_separator(run) if separator is None else separator
 
     console = Console()
     loss = None
@@ -137,10 +137,10 @@ def _reference_set(
         return from_aligned_files(source, references)
     if run is None:
         raise ConfigError("what is --outputs to be measured against? Give --reference FILE, --pairs FILE, or a run")
-    return _validation_set(run)
+    return validation_set(run)
 
 
-def _validation_set(run: Path) -> ReferenceSet:
+def validation_set(run: Path) -> ReferenceSet:
     """The pairs that the run was validated on: its recipe's, or those held out of its training data.
 
     As in training, a source that occurs several times is one test with several right answers.
@@ -161,7 +161,7 @@ def _validation_set(run: Path) -> ReferenceSet:
     return from_pairs("its validation set", pairs, merge=True)
 
 
-def _separator(run: Path | None) -> str:
+def target_separator(run: Path | None) -> str:
     """What stands between the symbols of the run's targets, if they are symbols; a space for any other text."""
     from clearhead.run_folder import RunFolder
 

@@ -18,7 +18,8 @@ from clearhead.decoding.options import DecodingOptions, changed
 from clearhead.decoding.search import Finished, search
 from clearhead.decoding.streams import even_size, run_in_streams
 from clearhead.device import resolve_device
-from clearhead.errors import DataError, RunError
+from clearhead.errors import ConfigError, DataError, RunError
+from clearhead.inspection.sentence import Inspection, look_inside
 from clearhead.models.transformer import Transformer, load_weights
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import Batch, collate
@@ -214,6 +215,35 @@ class Translator:
                 for pair, total in zip(part, log_probabilities(self.model, batch), strict=True):
                     scores[pair.place] = PairScore(total, len(pair.target) + 1, pair.cut)
         return scores
+
+    def inspect(self, text: str, *, target: str | None = None, alternatives: int = 5, **changes: Any) -> Inspection:
+        """Translate a text and show how: all attention maps, each step's probabilities, an alignment.
+
+        The maps are those of one pass over the best hypothesis, and not of a second decoding.
+
+        Args:
+            text: the source.
+            target: look at this translation instead of decoding one.
+            alternatives: how many of the likeliest tokens to keep for each step.
+            changes: fields of `DecodingOptions` to change, as in `translate`.
+
+        Raises:
+            DataError: a blank text: no model is asked about it.
+        """
+        if alternatives < 1:
+            raise ConfigError(f"alternatives = {alternatives}: has to be a whole number of at least 1")
+        requests = self._requests([text], None, changed(self.options, changes))
+        if not requests:
+            raise DataError(f"{text!r} is blank: there is nothing to look into")
+        if target is None:
+            target_ids = self.hypotheses([text], **changes)[0][0].ids
+        else:
+            target_ids = self.target_tokenizer.encode(target)
+        with evaluating(self.model):
+            return look_inside(
+                self.model, (self.source_tokenizer, self.target_tokenizer), text, requests[0].ids, target_ids,
+                alternatives=alternatives,
+            )  # fmt: skip
 
     def _requests(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: DecodingOptions

@@ -93,6 +93,7 @@ def run_demo(demo: Demo, run_dir: Path, *, retrain: bool = False, console: Conso
         f"\n[bold]What next?[/]\n"
         f'  clearhead translate {folder} "{demo.try_next}"\n'
         f"  clearhead evaluate {folder} --pairs {files.test}\n"
+        f'  clearhead inspect {folder} "{demo.try_next}" --html attention.html\n'
         f"  clearhead info {folder}",
         soft_wrap=True,
     )

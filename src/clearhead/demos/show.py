@@ -7,17 +7,13 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 
 from clearhead.decoding.translator import Translator
 from clearhead.evaluation import evaluate_outputs
 from clearhead.inspection.heatmap import render_heatmap
-from clearhead.inspection.recording import record_attention
-from clearhead.text.batches import collate
 
 SHOWN_DATES, SHOWN_ERRORS = 16, 5
 
@@ -132,24 +128,13 @@ def pinyin_example(answers: Sequence[Answer]) -> str:
 
 def show_attention(translator: Translator, source: str, console: Console) -> None:
     """Where the decoder looks in the source while it writes each token: the sharpest head of its cross-attention."""
-    weights, output_tokens, source_tokens = cross_attention(translator, source)
+    inspection = translator.inspect(source)
     console.print(
         f"\n[bold]Cross-attention[/] for {escape(source)}: a line for each token it wrote; "
         "the darker a cell, the more it looked at the source token above it."
     )
-    console.print(render_heatmap(weights, output_tokens, source_tokens), markup=False, soft_wrap=True)
-
-
-def cross_attention(translator: Translator, source: str) -> tuple[Tensor, list[str], list[str]]:
-    """The most decided of all cross-attention heads: its weights (t, s), and the tokens of both sides."""
-    best = translator.hypotheses([source])[0][0]
-    source_ids = translator.source_tokenizer.encode(source)
-    batch = collate([(source_ids, best.ids)]).to(next(translator.model.parameters()).device)
-    with torch.no_grad(), record_attention(translator.model) as maps:
-        translator.model(batch.source, batch.decoder_input)
-    heads = torch.cat([weights[0] for path, weights in maps.items() if path.endswith("cross_attention")])  # (h, t, s)
-    sharpest = heads.square().sum(-1).mean(-1).argmax()  # a row's sum of squares is 1 if it looks at one token only
-    return heads[sharpest], [*best.tokens, "</s>"], [*translator.source_tokenizer.tokens(source_ids), "</s>"]
+    weights = inspection.weights("cross", *inspection.sharpest("cross"))
+    console.print(render_heatmap(weights, *inspection.labels("cross")), markup=False, soft_wrap=True)
 
 
 def exact_match(answers: Sequence[Answer]) -> float:
