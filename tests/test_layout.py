@@ -26,6 +26,7 @@ LAYERS = [
     "evaluation",
     "training",
     "inspection",
+    "doctor",
     "demos",
     "cli",
 ]

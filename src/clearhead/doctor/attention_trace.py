@@ -48,7 +48,7 @@ class _Origin:
     line: str = ""
     """Of scores: where the product was taken."""
     deviations: tuple[float, float] = (math.nan, math.nan)
-    """Of scores: the standard deviations of the two factors."""
+    """Of scores: the standard deviations of queries and keys before they were multiplied by any number."""
     masks: tuple[Masking, ...] = ()
 
 
@@ -177,7 +177,10 @@ class _Watcher(TorchDispatchMode):
         return _with_mask(of_one, "added", other if name == "add" else -other)
 
     def _product(self, one: Tensor, other: Tensor, of_one: _Origin, of_other: _Origin) -> _Origin:
-        deviations = (float(one.double().std()), float(other.double().std()))
+        deviations = (
+            float(one.double().std()) / (of_one.factor or 1.0),
+            float(other.double().std()) / (of_other.factor or 1.0),
+        )
         factor = of_one.factor * of_other.factor
         return _Origin(factor, width=one.size(-1), line=calling_line(), deviations=deviations)
 

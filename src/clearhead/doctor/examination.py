@@ -70,7 +70,7 @@ class Examination:
         return self.ordinary[torch.randint(len(self.ordinary), (rows, length), generator=generator)]
 
     def inputs(self, *, batch: int = 3, source: int = SOURCE_LENGTH, target: int = TARGET_LENGTH) -> list[Tensor]:
-        """What the model is called with: full rows without padding. For one stack alone, the ids have `source` length."""
+        """What the model is called with: full rows without padding. The ids of a single stack have `source` length."""
         ids = self.random_ids(batch, source, seed=1)
         if self.patient.kind != "encoder-decoder":
             return [ids]
@@ -166,16 +166,21 @@ def stacks_of_layers(model: nn.Module) -> dict[str, list[nn.Module]]:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Training mode, but with every dropout module's rate at zero."""
-    rates = [(m, m.p) for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    """Training mode, but with every rate of dropout at zero: those of modules, and numbers called so."""
+    rates = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, float) and ("dropout" in name or (name == "p" and "Dropout" in type(module).__name__))
+    ]
     was_training = {module: module.training for module in model.modules()}
     try:
-        for module, _ in rates:
-            module.p = 0.0
+        for module, name, _ in rates:
+            setattr(module, name, 0.0)
         model.train()
         yield
     finally:
-        for module, rate in rates:
-            module.p = rate
+        for module, name, rate in rates:
+            setattr(module, name, rate)
         for module, training in was_training.items():
             module.training = training

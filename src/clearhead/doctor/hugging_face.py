@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,7 @@ def transformers_library() -> Any:
     try:
         import transformers
     except ImportError:
-        raise ConfigError(
-            'a Hugging Face model needs the transformers library: pip install "clearhead[hf]"'
-        ) from None
+        raise ConfigError('a Hugging Face model needs the transformers library: pip install "clearhead[hf]"') from None
     return transformers
 
 
@@ -106,7 +105,9 @@ def call_encoder_decoder(pad: int) -> Any:
     """Source and decoder input, with the mask that a tokenizer would give."""
 
     def call(model: Any, source: Tensor, ids: Tensor) -> Tensor:
-        return model(input_ids=source, attention_mask=(source != pad).long(), decoder_input_ids=ids, use_cache=False).logits
+        return model(
+            input_ids=source, attention_mask=(source != pad).long(), decoder_input_ids=ids, use_cache=False
+        ).logits
 
     return call
 
@@ -143,12 +144,15 @@ def loss_of_decoder(pad: int) -> Any:
 
 def cached_decoder(model: Any, ids: Tensor, _: Tensor) -> Tensor:
     """Token by token."""
-    past, parts = None, []
-    for t in range(ids.size(1)):
-        found = model(input_ids=ids[:, t : t + 1], past_key_values=past, use_cache=True)
-        past = found.past_key_values
-        parts.append(found.logits)
+    past = cache_argument(model, transformers_library().DynamicCache())
+    parts = [model(input_ids=ids[:, t : t + 1], use_cache=True, **past).logits for t in range(ids.size(1))]
     return torch.cat(parts, 1)
+
+
+def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
+    """The cache, which grows in place, under the name that this version of the library gives it."""
+    names = inspect.signature(model.forward).parameters
+    return {"cache" if "cache" in names else "past_key_values": cache}
 
 
 def cached_encoder_decoder(pad: int) -> Any:
@@ -156,15 +160,10 @@ def cached_encoder_decoder(pad: int) -> Any:
 
     def cached(model: Any, source: Tensor, ids: Tensor) -> Tensor:
         mask = (source != pad).long()
-        memory, past, parts = model.get_encoder()(input_ids=source, attention_mask=mask), None, []
-        for t in range(ids.size(1)):
-            found = model(
-                encoder_outputs=memory, attention_mask=mask, decoder_input_ids=ids[:, t : t + 1],
-                past_key_values=past, use_cache=True,
-            )  # fmt: skip
-            past = found.past_key_values
-            parts.append(found.logits)
-        return torch.cat(parts, 1)
+        memory, library = model.get_encoder()(input_ids=source, attention_mask=mask), transformers_library()
+        past = cache_argument(model, library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache()))
+        given = {"encoder_outputs": memory, "attention_mask": mask, "use_cache": True, **past}
+        return torch.cat([model(decoder_input_ids=ids[:, t : t + 1], **given).logits for t in range(ids.size(1))], 1)
 
     return cached
 
@@ -184,7 +183,9 @@ def generate(pad: int, start: int, eos: int) -> Any:
 
 def tokenizer_side(path: Path) -> dict[str, TextSide]:
     """The folder's tokenizer, if there is one that can be read."""
-    if not any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt")):
+    if not any(
+        (path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt")
+    ):
         return {}
     try:
         tokenizer = transformers_library().AutoTokenizer.from_pretrained(str(path), local_files_only=True)
@@ -198,5 +199,3 @@ def tokenizer_side(path: Path) -> dict[str, TextSide]:
             unknown=tokenizer.unk_token_id,
         )
     }
-
-

@@ -123,8 +123,8 @@ def take_logits(output: Any) -> Tensor:
 def guess_patient(build: Callable[[], nn.Module], *, name: str, **known: Any) -> Patient:
     """A patient of a model that is called `model(source, decoder_input)` or `model(ids)`.
 
-    What isn't in `known` is guessed: the kind from the number of arguments that `forward` needs, the vocabularies from
-    the embeddings (the first is the source's, the last the target's).
+    What isn't in `known` is guessed: the kind from the number of arguments that `forward` needs, the vocabulary from the
+    first embedding, that of the target from what the model returns.
     """
     model = build()
     if not isinstance(model, nn.Module):
@@ -137,15 +137,24 @@ def guess_patient(build: Callable[[], nn.Module], *, name: str, **known: Any) ->
             and parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         ]
         known["kind"] = "decoder" if len(needed) == 1 else "encoder-decoder"
-    sizes = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
     if "vocabulary" not in known:
+        sizes = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
         if not sizes:
             raise ConfigError(f"{name} has no nn.Embedding to read the vocabulary from; give Patient(vocabulary=…)")
-        known["vocabulary"] = sizes[0] if known["kind"] == "encoder-decoder" else max(sizes)
-        widths = [module.out_features for module in model.modules() if isinstance(module, nn.Linear)]
-        if known["kind"] == "encoder-decoder" and widths and widths[-1] in sizes:
-            known.setdefault("target_vocabulary", widths[-1])
+        known["vocabulary"] = sizes[0]
+        if known["kind"] == "encoder-decoder" and "target_vocabulary" not in known:
+            known["target_vocabulary"] = outputs_of(Patient(build=build, name=name, **known), model)
     return Patient(build=build, name=name, **known)
+
+
+def outputs_of(patient: Patient, model: nn.Module) -> int | None:
+    """The last size of what the model returns; `None` if it can't be called."""
+    ids = torch.full((2, 5), max(patient.control) + 1)
+    try:
+        with torch.no_grad():
+            return patient.logits(model, ids, ids).size(-1)
+    except Exception:
+        return None
 
 
 def check_call(patient: Patient, model: nn.Module) -> None:
@@ -153,7 +162,9 @@ def check_call(patient: Patient, model: nn.Module) -> None:
     ids = torch.full((2, 5), min(set(range(patient.outputs)) - patient.control, default=0))
     try:
         with torch.no_grad():
-            logits = patient.logits(model, ids, ids) if patient.kind == "encoder-decoder" else patient.logits(model, ids)
+            logits = (
+                patient.logits(model, ids, ids) if patient.kind == "encoder-decoder" else patient.logits(model, ids)
+            )
     except ConfigError:
         raise
     except Exception as error:

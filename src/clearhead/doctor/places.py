@@ -10,7 +10,7 @@ from types import FrameType
 
 from torch import nn
 
-LIBRARIES = ("torch", "transformers")
+LIBRARIES = ("torch", "jaxtyping", "beartype")
 OWN = str(Path(__file__).parent)
 PLANTED = str(Path(__file__).parent / "mistakes")
 
@@ -25,7 +25,7 @@ def calling_line() -> str:
             frame = frame.f_back
             continue
         place = f"{shorten(file)}:{frame.f_lineno}: {linecache.getline(file, frame.f_lineno).strip()}"
-        if not _is_torch(file):
+        if not _is_library(file):
             return place
         outermost_library = outermost_library or place
         frame = frame.f_back
@@ -36,15 +36,15 @@ def _is_own(file: str) -> bool:
     return (file.startswith(OWN) and not file.startswith(PLANTED)) or file.startswith("<")
 
 
-def _is_torch(file: str) -> bool:
-    return "/torch/" in file.replace("\\", "/")
+def _is_library(file: str) -> bool:
+    return any(f"/site-packages/{name}/" in file.replace("\\", "/") for name in LIBRARIES)
 
 
 def place_of(thing: object) -> str:
     """Where a function, a class or a module's class is written: `file:line: name`."""
     if isinstance(thing, nn.Module):
         thing = type(thing).forward
-    thing = getattr(thing, "func", thing)
+    thing = inspect.unwrap(getattr(thing, "func", thing))  # type: ignore[arg-type]
     try:
         file = inspect.getsourcefile(thing)  # type: ignore[arg-type]
         _, line = inspect.getsourcelines(thing)  # type: ignore[arg-type]

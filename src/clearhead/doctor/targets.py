@@ -73,7 +73,7 @@ def folder_patient(path: Path) -> Patient:
 
         return hugging_face_patient(path)
     raise RunError(
-        f"{path}: neither a run folder (it has no recipe.toml) nor a Hugging Face model (no config.json with model_type)"
+        f"{path}: neither a run folder (no recipe.toml) nor a Hugging Face model (no config.json with model_type)"
     )
 
 

@@ -47,7 +47,9 @@ def ten_examples(examination: Examination) -> Examples:
         for row, length in enumerate(LENGTHS):  # to copy
             source[row, :length] = target[row, 1 : length + 1]
     if patient.kind == "encoder":
-        target = torch.where(source == patient.pad, source, examination.random_ids(*source.shape, seed=31))
+        target = torch.where(
+            source == patient.pad, source, examination.random_ids(source.size(0), source.size(1), seed=31)
+        )
         return Examples(source, target)
     return Examples(source, target)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,11 @@ def check_cache(examination: Examination) -> Finding:
         stepped = patient.cached(examination.exact, source, inputs[-1])
     whole = examination.look(examination.exact, *inputs)
     if stepped.shape != whole.shape:
-        return fault(f"the cache gives logits of {tuple(stepped.shape)} instead of {tuple(whole.shape)}", CAUSES, where(examination))
+        return fault(
+            f"the cache gives logits of {tuple(stepped.shape)} instead of {tuple(whole.shape)}",
+            CAUSES,
+            where(examination),
+        )
     by_position = [difference(stepped[:, t], whole[:, t]) for t in range(whole.size(1))]
     measured = f"logits with the cache differ by {max(by_position):.1e} from those of one pass"
     if max(by_position) <= examination.tolerance:
@@ -56,7 +62,10 @@ def check_beam(examination: Examination) -> Finding:
     source = trained.examples.source
     with torch.no_grad():
         together = {beam: patient.decode(trained.model, source, beam) for beam in (1, 4)}
-        alone = {beam: [patient.decode(trained.model, row, beam)[0] for row in rows_of(source, patient.pad)] for beam in (1, 4)}
+        alone = {
+            beam: [patient.decode(trained.model, row, beam)[0] for row in rows_of(source, patient.pad)]
+            for beam in (1, 4)
+        }
     wanted = [row[1 : row.index(patient.eos, 1)] for row in trained.examples.target.tolist()]
     right = {beam: sum(a == b for a, b in zip(found, wanted, strict=True)) for beam, found in together.items()}
     measured = f"of ten sentences known by heart a batch gives {right[1]} with beam 1, {right[4]} with beam 4"
@@ -66,15 +75,19 @@ def check_beam(examination: Examination) -> Finding:
             if found != alone[beam][row] and found in wanted and found != wanted[row]
         ]  # fmt: skip
         if strangers:
-            causes = (
+            causes: Sequence[str] = (
                 "encoder states are tiled s1 s2 s3 s1 s2 s3 (repeat), but beams lie s1 s1 s1 …: repeat_interleave",
                 "beams are reordered without their cache, or over the whole batch instead of within a sentence",
             )
-            return fault(f"{measured}; sentence {strangers[0]} gets the answer to another one", causes, where(examination))
+            return fault(
+                f"{measured}; sentence {strangers[0]} gets the answer to another one", causes, where(examination)
+            )
         if together[beam] != alone[beam]:
             rows = [row for row in range(10) if together[beam][row] != alone[beam][row]]
             causes = ("neighbours have a say: padding is seen, or finished beams go on changing", *CAUSES)
-            return fault(f"{measured}; sentences {rows} differ alone and in a batch, beam {beam}", causes, where(examination))
+            return fault(
+                f"{measured}; sentences {rows} differ alone and in a batch, beam {beam}", causes, where(examination)
+            )
     if right[4] < right[1] - 2:
         causes = ("beam search scores hypotheses wrongly: sums of log-probabilities, finished ones kept", *CAUSES[:1])
         return fault(measured, causes, where(examination))

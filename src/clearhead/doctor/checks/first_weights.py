@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.positions import first_tensor
 from clearhead.doctor.examination import Examination, seeded, stacks_of_layers
 from clearhead.doctor.finding import Finding, fault, fine, not_measured
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.places import places
 
 NOT_FRESH = "needs a function that builds an untrained model"
@@ -41,7 +43,7 @@ def check_initial_loss(examination: Examination) -> Finding:
     )
 
 
-def embedding_places(examination: Examination) -> list[nn.Module]:
+def embedding_places(examination: Examination) -> Sequence[nn.Module]:
     """Embeddings of the whole vocabulary that are not torch's own class, for a line to look at."""
     return [m for m in examination.model.modules() if isinstance(m, nn.Embedding) and type(m) is not nn.Embedding][:1]
 
@@ -61,9 +63,9 @@ def check_embedding_scale(examination: Examination) -> Finding:
         look_at = places(*embedding_places(examination), examination.model)
         measured = f"the first layer's input deviates by token and by position: {parts[-1]}, ratio {ratio:.2g}"
         if ratio < 0.15:
-            causes = (
-                "embeddings are not multiplied by sqrt(d_model) (section 3.4) but start with small weights, as tied ones "
-                "have to: positions drown the tokens",
+            causes: Sequence[str] = (
+                "embeddings are not multiplied by sqrt(d_model) (section 3.4) but start with small weights, as tied "
+                "ones have to: positions drown the tokens",
             )
             return fault(measured, causes, look_at)
         if ratio > 20:
@@ -109,7 +111,9 @@ def check_tied_weights(examination: Examination) -> Finding:
     """Are matrices that look tied one tensor?"""
     model = examination.fresh() if examination.patient.fresh_is_given else examination.model
     shape = (examination.patient.outputs,)
-    matrices = [(n, p) for n, p in model.named_parameters(remove_duplicate=False) if p.dim() == 2 and p.shape[:1] == shape]
+    matrices = [
+        (n, p) for n, p in model.named_parameters(remove_duplicate=False) if p.dim() == 2 and p.shape[:1] == shape
+    ]
     pairs = [(a, b) for i, a in enumerate(matrices) for b in matrices[i + 1 :]]
     for (name, one), (other_name, other) in pairs:
         if one is not other and one.shape == other.shape and torch.equal(one, other) and float(one.detach().std()) > 0:
@@ -140,13 +144,13 @@ def check_parts(examination: Examination) -> Finding:
     model = examination.fresh() if patient.fresh_is_given else copy.deepcopy(examination.model)
     hidden = hidden_modules(model)
     if hidden:
-        causes = ("layers in a plain list or dict: use nn.ModuleList. Their weights are not trained, moved or saved",)
+        causes: Sequence[str] = ("layers in a plain list or dict are not trained, moved or saved: use nn.ModuleList",)
         names = f"{hidden[0][0]} holds {hidden[0][1]} modules"
         return fault(f"{names} that the model doesn't know of", causes, places(type(model).__init__, model))
     model.requires_grad_(True).eval()
     with torch.no_grad(), seeded(23):
         for parameter in model.parameters():  # some start at zero, and would hide what lies behind them
-            parameter += 0.02 * torch.randn_like(parameter)
+            parameter.add_(torch.randn_like(parameter), alpha=0.02)
     examination.logits(model, *examination.inputs()).square().mean().backward()  # type: ignore[no-untyped-call]
     dead = [n for n, p in model.named_parameters() if p.dim() > 1 and (p.grad is None or not p.grad.any())]
     total = sum(1 for p in model.parameters() if p.dim() > 1)
@@ -157,15 +161,25 @@ def check_parts(examination: Examination) -> Finding:
             "the same layer is called twice where two were meant",
         )
         return fault(f"{measured}; not {', '.join(dead[:4])}", causes, places(model))
-    if patient.optimizer is not None:
-        made = patient.optimizer(model)
-        optimizer = made[0] if isinstance(made, tuple) else made
+    optimizer = optimizer_of(patient, model)
+    if optimizer is not None:
         known = {id(p) for group in optimizer.param_groups for p in group["params"]}
         forgotten = [n for n, p in model.named_parameters() if id(p) not in known]
         if forgotten:
             causes = ("the optimizer was made before a part was added or replaced, or of one part's parameters",)
             return fault(f"the optimizer lacks {', '.join(forgotten[:4])}", causes, places(patient.optimizer))
     return fine(measured)
+
+
+def optimizer_of(patient: Patient, model: nn.Module) -> torch.optim.Optimizer | None:
+    """The training's optimizer; `None` if it can't be made, which the schedule's check says."""
+    if patient.optimizer is None:
+        return None
+    try:
+        made = patient.optimizer(model)
+    except Exception:
+        return None
+    return made[0] if isinstance(made, tuple) else made
 
 
 def hidden_modules(model: nn.Module) -> list[tuple[str, int]]:
@@ -180,5 +194,3 @@ def hidden_modules(model: nn.Module) -> list[tuple[str, int]]:
             if any(p.requires_grad for m in strangers for p in m.parameters()):
                 found.append((f"{path}.{name}".lstrip("."), len(strangers)))
     return found
-
-

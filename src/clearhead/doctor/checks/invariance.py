@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ def check_padding(examination: Examination) -> Finding:
     )
     if max(changes.values()) <= examination.tolerance:
         return fine(measured)
-    causes = PADDING_CAUSES
+    causes: Sequence[str] = PADDING_CAUSES
     if changes["right"] <= examination.tolerance < changes.get("left", 0.0):
         causes = ("positions count the padding on the left: make position ids of the mask, (mask.cumsum(-1) - 1)",)
     return fault(measured, causes, padding_places(examination))
@@ -78,7 +79,8 @@ def check_batch(examination: Examination) -> Finding:
     changes = {"evaluation": batch_change(examination, examination.exact, inputs)}
     model = copy.deepcopy(examination.exact)
     with without_dropout(model):
-        if difference(look(examination, model, inputs), look(examination, model, inputs)) <= examination.tolerance:
+        twice = [look(examination, model, inputs, seed=seed) for seed in (1, 2)]
+        if difference(*twice) <= examination.tolerance:
             changes["training without dropout"] = batch_change(examination, model, inputs)
     measured = "beside others and in another order a sentence's logits move by " + ", ".join(
         f"{change:.1e} (in {mode})" for mode, change in changes.items()
@@ -86,7 +88,7 @@ def check_batch(examination: Examination) -> Finding:
     if max(changes.values()) <= examination.tolerance:
         return fine(measured)
     normalised = [m for m in examination.exact.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    causes = (
+    causes: Sequence[str] = (
         "batch normalisation: its statistics mix the sentences of a batch; a Transformer takes layer normalisation",
         "batch and positions are confused: batch_first differs between modules, or a view mixes the axes",
         "positions are added along the batch's axis",
@@ -97,7 +99,9 @@ def check_batch(examination: Examination) -> Finding:
 def batch_change(examination: Examination, model: nn.Module, inputs: list[Tensor]) -> float:
     """The largest change of a row's logits alone, or with the rows turned around."""
     together = look(examination, model, inputs)
-    alone = torch.cat([look(examination, model, [ids[row : row + 1] for ids in inputs]) for row in range(len(together))])
+    alone = torch.cat(
+        [look(examination, model, [ids[row : row + 1] for ids in inputs]) for row in range(len(together))]
+    )
     turned = look(examination, model, [ids.flip(0) for ids in inputs]).flip(0)
     return max(difference(alone, together), difference(turned, together))
 
@@ -236,7 +240,7 @@ def raising_places(error: Exception, examination: Examination) -> tuple[str, ...
     """The innermost line of the model that an error came from."""
     import traceback
 
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/site-packages/" not in f.filename]
     from clearhead.doctor.places import shorten
 
     found = [f"{shorten(f.filename)}:{f.lineno}: {f.line}" for f in frames[-1:]]

@@ -92,7 +92,9 @@ def check_loss(examination: Examination) -> Finding:
     counting = trace.weights[trace.weights.abs() > 1e-7]
     if float(counting.max() - counting.min()) > 1e-3 * float(counting.abs().max()):
         causes = ("a mean over sentences of means over tokens: tokens of short sentences count for more",)
-        return warning(f"{measured}; tokens count differently, {counting.min():.3g} to {counting.max():.3g}", causes, look_at)
+        return warning(
+            f"{measured}; tokens count differently, {counting.min():.3g} to {counting.max():.3g}", causes, look_at
+        )
     if patient.gradient is not None:
         apart = split_difference(examination)
         measured += f"; the gradient of three accumulated batches differs from that of one by {apart:.1e}"

@@ -125,7 +125,7 @@ def wrong_scale(examination: Examination, call: AttentionCall) -> Finding | None
     if width <= 1 or math.isclose(factor, width**-0.5, rel_tol=0.02):
         return None
     of_queries, of_keys = call.deviations
-    if math.isclose(of_queries * width**0.5, of_keys, rel_tol=0.2):
+    if factor == 1.0 and math.isclose(of_queries * width**0.5, of_keys, rel_tol=0.2):
         return None  # T5 scales nothing, and starts with smaller queries instead
     spread = float(call.scores[call.scores.isfinite() & (call.scores > WEAK)].std())
     heads = call.weights.size(1) if call.weights.dim() == 4 else 1

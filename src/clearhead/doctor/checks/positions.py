@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.doctor.examination import (
     Examination,
     difference,
     embedding_gradients,
-    hooked,
     stacks_of_layers,
 )
 from clearhead.doctor.finding import Finding, fault, fine, not_measured
@@ -24,9 +24,9 @@ SAME_TOKENS = 24
 def check_positions(examination: Examination) -> Finding:
     """Turn the sentence around; repeat one token; and go as far as the model says it can."""
     patient = examination.patient
-    causes = (
+    causes: Sequence[str] = (
         "positions are missing: x = embedding(ids) + position, or rotary positions in attention",
-        "positions are added along the batch's axis: with batch first it is table[:, :x.size(1)], not table[:x.size(0)]",
+        "positions are added along the batch's axis: batches first take table[:x.size(1)], not table[:x.size(0)]",
         "the table of positions is all zeros, or is cut to length 1 by a slice",
     )
     parts = []
@@ -38,7 +38,11 @@ def check_positions(examination: Examination) -> Finding:
         alike = equal_positions(logits, examination.tolerance)
         parts.append(f"of one token repeated in the {side}, {len(alike)} positions look like another one")
         if logits.size(0) > 1 and len(alike) == logits.size(0) - 1:
-            return fault(f"all positions of the {side} give the same output for the same token", causes, position_places(examination))
+            return fault(
+                f"all positions of the {side} give the same output for the same token",
+                causes,
+                position_places(examination),
+            )
         repeats = equal_positions(first, 1e-6) if first is not None else []
         if alike or (repeats and first is not None and len(repeats) < first.size(0) - 1):
             place, like = (alike or repeats)[0]
@@ -82,7 +86,9 @@ def repeated_token(examination: Examination) -> dict[str, tuple[Tensor, Tensor |
     stacks = list(stacks_of_layers(model).values())
     entered: list[Tensor | None] = []
     handles = [
-        stack[0].register_forward_pre_hook(lambda _, args, kwargs: entered.append(first_tensor(args, kwargs)), with_kwargs=True)
+        stack[0].register_forward_pre_hook(
+            lambda _, args, kwargs: entered.append(first_tensor(args, kwargs)), with_kwargs=True
+        )
         for stack in stacks
     ]
     try:
@@ -128,7 +134,7 @@ def check_encoder(examination: Examination) -> Finding:
     model = copy.deepcopy(examination.exact).requires_grad_()
     source, ids = examination.inputs()
     moved = difference(examination.look(model, source.roll(1, 0), ids), examination.look(model, source, ids))
-    causes = (
+    causes: Sequence[str] = (
         "cross-attention takes its keys and values from the decoder instead of the encoder's output",
         "the encoder's output is not handed on, is overwritten, or was detached",
         "the source's mask hides every token",
@@ -151,5 +157,3 @@ def cross_places(examination: Examination) -> tuple[str, ...]:
     """The decoder's layers and the model itself."""
     stacks = list(stacks_of_layers(examination.exact).values())
     return places(stacks[-1][0] if stacks else None, examination.model)
-
-

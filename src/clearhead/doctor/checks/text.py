@@ -11,7 +11,20 @@ from clearhead.doctor.finding import Finding, fault, fine, not_measured, warning
 from clearhead.doctor.patient import TextSide
 from clearhead.doctor.places import places
 
-CONTROL_TEXTS = ("<pad>", "<s>", "</s>", "<unk>", "<bos>", "<eos>", "<mask>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
+CONTROL_TEXTS = (
+    "<pad>",
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<bos>",
+    "<eos>",
+    "<mask>",
+    "[PAD]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "<|endoftext|>",
+)
 HARD_TEXTS = ("two  spaces", " leading and trailing ", "don't stop, please!", "café naïve", "3,141.59 (about)")
 MANY_UNKNOWN = 0.01
 
@@ -47,8 +60,10 @@ def examine_side(name: str, side: TextSide) -> Finding:
     unknown = [sum(token == side.unknown for token in side.encode(text)) for text in texts]
     tokens = sum(len(side.encode(text)) for text in texts)
     share = sum(unknown) / max(tokens, 1)
-    measured = f"{name}: {len(texts)} texts, {len(lost)} change on the way to ids and back, {share:.1%} of tokens unknown"
-    if share > MANY_UNKNOWN:
+    measured = (
+        f"{name}: {len(texts)} texts, {len(lost)} change on the way to ids and back, {share:.1%} of tokens unknown"
+    )
+    if side.texts and share > MANY_UNKNOWN:
         example = texts[max(range(len(texts)), key=unknown.__getitem__)]
         causes = ("the vocabulary was made of other text, too small a part, or text normalised in another way",)
         return fault(f"{measured}, for example in {example!r}", causes, look_at)
@@ -76,7 +91,9 @@ def check_data(examination: Examination) -> Finding:
         both = sum(pair in known for pair in sets[name])
         parts.append(f"{both:,} of {len(sets[name]):,} pairs of {name} are in {names[0]} too")
         if both > max(2, 0.01 * len(sets[name])):
-            problems.append((f"{parts[-1]}", "split by source, and remove duplicates before splitting: the figure is flattered"))
+            problems.append(
+                (f"{parts[-1]}", "split by source, and remove duplicates before splitting: the figure is flattered")
+            )
     for name, pairs in sets.items():
         problems += examine_pairs(name, pairs)
         parts.append(f"{name}: {len(pairs):,} pairs")
@@ -95,20 +112,42 @@ def examine_pairs(name: str, pairs: Sequence[tuple[str, str]]) -> list[tuple[str
     problems = []
     empty = [i for i, (source, target) in enumerate(pairs, 1) if not source.strip() or not target.strip()]
     if empty:
-        problems.append((f"{name}: {len(empty):,} pairs with an empty side (first {empty[0]})", "drop them pairwise, or the lines shift"))
+        problems.append(
+            (
+                f"{name}: {len(empty):,} pairs with an empty side (first {empty[0]})",
+                "drop them pairwise, or the lines shift",
+            )
+        )
     same = [i for i, (source, target) in enumerate(pairs, 1) if source.strip() and source == target]
     if len(same) > 0.1 * len(pairs):
-        problems.append((f"{name}: {len(same) / len(pairs):.0%} of pairs have equal sides (first {same[0]})", "(untranslated text, or the wrong file twice)"))
+        problems.append(
+            (
+                f"{name}: {len(same) / len(pairs):.0%} of pairs have equal sides (first {same[0]})",
+                "(untranslated text, or the wrong file twice)",
+            )
+        )
     repeated = sum(count - 1 for count in Counter(pairs).values())
     if repeated > 0.2 * len(pairs):
-        problems.append((f"{name}: {repeated / len(pairs):.0%} of pairs are repetitions", "(duplicates weigh more than others)"))
+        problems.append(
+            (f"{name}: {repeated / len(pairs):.0%} of pairs are repetitions", "(duplicates weigh more than others)")
+        )
     typical = median(len(s) + len(t) for s, t in pairs)
     long = [i for i, (s, t) in enumerate(pairs, 1) if len(s) + len(t) > 30 * max(typical, 10)]
     if long:
-        problems.append((f"{name}: {len(long):,} pairs are over 30 times as long as is typical (first {long[0]})", "(lines that were joined, or debris; they decide how much memory is needed)"))
+        problems.append(
+            (
+                f"{name}: {len(long):,} pairs are over 30 times as long as is typical (first {long[0]})",
+                "(lines that were joined, or debris; they decide how much memory is needed)",
+            )
+        )
     slip = slip_of_lines(pairs)
     if slip is not None:
-        problems.append((f"{name}: from pair {slip} on the lengths of the sides no longer go together", "a line too many or too few on one side: from there on every pair is wrong"))
+        problems.append(
+            (
+                f"{name}: from pair {slip} on the lengths of the sides no longer go together",
+                "a line too many or too few on one side: from there on every pair is wrong",
+            )
+        )
     return problems
 
 

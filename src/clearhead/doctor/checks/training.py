@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -27,7 +28,9 @@ def check_depth(examination: Examination) -> Finding:
     parts, worst = [], 1.0
     for path, layers in stacks_of_layers(model).items():
         norms = [
-            math.sqrt(sum(float(p.grad.square().sum()) for p in layer.parameters() if p.grad is not None and p.dim() > 1))
+            math.sqrt(
+                sum(float(p.grad.square().sum()) for p in layer.parameters() if p.grad is not None and p.dim() > 1)
+            )
             for layer in layers
         ]
         if len(norms) < 3:
@@ -40,13 +43,13 @@ def check_depth(examination: Examination) -> Finding:
     measured = "; ".join(parts)
     if 1 / DEPTH_RATIO <= worst <= DEPTH_RATIO:
         return fine(measured)
-    causes = (
+    causes: Sequence[str] = (
         "a residual connection is missing around a sublayer: x + sublayer(x)",
         "first weights of the wrong size; a normalisation is missing",
     )
-    return fault(f"gradients {'vanish' if worst < 1 else 'explode'} towards the first layer. {measured}", causes, places(*[
-        layers[0] for layers in stacks_of_layers(model).values()
-    ]))  # fmt: skip
+    first_layers = [layers[0] for layers in stacks_of_layers(model).values()]
+    what = "vanish" if worst < 1 else "explode"
+    return fault(f"gradients {what} towards the first layer. {measured}", causes, places(*first_layers))
 
 
 def check_warmup(examination: Examination) -> Finding:
@@ -65,12 +68,12 @@ def check_warmup(examination: Examination) -> Finding:
     start = own.losses[0]
     if as_given < 0.5 * start:
         return fine(f"without warm-up the loss falls from {start:.2f} to {as_given:.2f} in a hundred updates")
-    warmed = train_on(examination, examples, updates=200, warmup=100, rate=max(rates))
+    warmed = train_on(examination, examples, updates=120, warmup=100, rate=max(rates))
     with_warmup = final(warmed.losses)
     measured = f"loss on ten examples {as_given:.2f} after 100 updates at {rates[0]:.1e} without warm-up"
     measured += f", {with_warmup:.2f} with one"
     if with_warmup < 0.6 * as_given:
-        causes = (
+        causes: Sequence[str] = (
             "post-norm, as published, needs a warm-up at this depth (Xiong et al., 2020): let the rate rise over some "
             "hundreds to thousands of updates, or put the normalisation before the sublayer",
         )
@@ -96,7 +99,7 @@ def check_overfitting(examination: Examination) -> Finding:
     if examination.patient.has_decoder:
         measured += f", and {trained.free_running:.0%} of the sentences when it decodes by itself"
     if trained.teacher_forced < 0.9:
-        causes = (
+        causes: Sequence[str] = (
             "see the faults above: what can't memorise ten sentences can't learn a language",
             "a learning rate that doesn't fit, or parts that don't learn",
         )
@@ -150,7 +153,7 @@ def check_schedule(examination: Examination) -> Finding:
     measured = f"rates of updates 1, 2, 3: {', '.join(f'{rate:.2e}' for rate in rates[:3])}; highest {highest:.2e}"
     measured += f" at update {rates.index(highest) + 1}"
     if rates[0] == 0:
-        causes = ("updates are counted from 0, so that the first one is wasted: take step + 1 in the formula",)
+        causes: Sequence[str] = ("updates are counted from 0, and the first one is wasted: take step + 1",)
         return fault(f"the first update has the rate 0. {measured}", causes, look_at)
     if warmup and total and warmup >= total:
         causes = (f"warm-up {warmup} is as long as the training of {total} updates: the rate never gets to its peak",)

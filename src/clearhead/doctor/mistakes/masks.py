@@ -49,9 +49,6 @@ def heads_split_by_view() -> Patient:
         def split(self, x: Tensor) -> Tensor:
             return x.reshape(x.size(0), self.heads, x.size(1), -1)
 
-        def join(self, x: Tensor) -> Tensor:
-            return x.reshape(x.size(0), x.size(2), -1)
-
     return with_attention(Wrong)
 
 

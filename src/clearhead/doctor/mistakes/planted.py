@@ -38,7 +38,8 @@ def planted(check: str, seen: str) -> Callable[[Callable[[], Patient]], Callable
 def mistakes_in(module: ModuleType) -> list[Mistake]:
     """All marked functions of a module, in their order."""
     return [
-        Mistake(name, *getattr(make, MARK), (make.__doc__ or "").strip().split("\n")[0], make)
+        Mistake(name, check, seen, (make.__doc__ or "").strip().split("\n")[0], make)
         for name, make in vars(module).items()
         if hasattr(make, MARK)
+        for check, seen in [getattr(make, MARK)]
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.run_patient import clearhead_patient
 from clearhead.recipe import TrainingSection
 
-SHAPE = {"d_model": 32, "d_ff": 64, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3}
+SHAPE: dict[str, Any] = {"d_model": 32, "d_ff": 64, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3}
 
 
 def clearhead_post_norm() -> Patient:
@@ -100,7 +101,9 @@ class TorchDecoder(nn.Module):
 
 def torch_decoder() -> Patient:
     """Decoder-only, of torch.nn.TransformerEncoder."""
-    return Patient(build=TorchDecoder, kind="decoder", name="torch.nn.TransformerEncoder, causal", vocabulary=VOCABULARY)
+    return Patient(
+        build=TorchDecoder, kind="decoder", name="torch.nn.TransformerEncoder, causal", vocabulary=VOCABULARY
+    )
 
 
 def marian() -> Patient:

@@ -78,7 +78,7 @@ def decoder_attends_to_itself() -> Patient:
     return with_layer(Wrong)
 
 
-@planted("parts", "memory.detach()")
+@planted("encoder", "memory.detach()")
 def memory_detached() -> Patient:
     """The encoder's output is detached: the decoder hears it, but the encoder learns nothing."""
 
@@ -231,7 +231,7 @@ def no_residual_connections() -> Patient:
 
 @planted("warmup", "post-norm without warm-up diverges or stays at the unigrams")
 def deep_post_norm_without_warmup() -> Patient:
-    """Twelve layers, post-norm, and the full learning rate from the first update on."""
+    """Eight layers, post-norm, and a large learning rate from the first update on."""
 
     class PostNorm(Layer):
         def add(self, x: Tensor, place: int, sublayer: Any) -> Tensor:
@@ -240,9 +240,7 @@ def deep_post_norm_without_warmup() -> Patient:
     model = type("Textbook", (Textbook,), {"layer": PostNorm})
     return patient(
         model,
-        sizes={"layers": 12},
-        optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98)),
+        sizes={"layers": 8},
+        optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.9, 0.98)),
         warmup=None,
     )
-
-

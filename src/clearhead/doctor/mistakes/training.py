@@ -213,8 +213,8 @@ def frozen_by_mistake() -> Patient:
 
 # ---- text -----------------------------------------------------------------------------------------------------------
 
-WORDS = "the a small big old dog cat house tree runs sleeps stands under over near quickly".split()
-TEXTS = ["the old dog sleeps under the tree", "a cat runs quickly", "the big house stands near a small tree"]
+WORDS = ["the", "a", "small", "big", "old", "dog", "cat", "house", "tree", "runs", "sleeps", "under", "near", "quickly"]
+TEXTS = ["the old dog sleeps under the tree", "a cat runs quickly", "the big house sleeps near a small tree"]
 
 
 def word_side(**changes: Any) -> TextSide:
@@ -290,5 +290,3 @@ def empty_targets() -> Patient:
     """Some targets are empty."""
     pairs = some_pairs(300, 1)
     return patient(data={"train": [(s, "" if i % 20 == 7 else t) for i, (s, t) in enumerate(pairs)]})
-
-
