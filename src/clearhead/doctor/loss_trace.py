@@ -40,15 +40,16 @@ def sentences(examination: Examination, lengths: tuple[int, ...] = (3, 8, 5), ex
     `extra` columns of padding more than needed. For one stack alone both are the targets.
     """
     patient, longest = examination.patient, max(lengths)
-    sources = torch.full((len(lengths), longest + 2 + extra), patient.pad)
+    more = 2  # sources are longer than targets, so that what is given to the encoder has another shape
+    sources = torch.full((len(lengths), longest + more + 1 + extra), patient.pad)
     targets = torch.full((len(lengths), longest + 2 + extra), patient.pad)
     content = examination.random_ids(len(lengths), longest, seed=11)
-    others = examination.random_ids(len(lengths), longest, seed=12)
+    others = examination.random_ids(len(lengths), longest + more, seed=12)
     for row, length in enumerate(lengths):
-        sources[row, : length + 1] = torch.cat([others[row, :length], torch.tensor([patient.eos])])
+        sources[row, : length + more + 1] = torch.cat([others[row, : length + more], torch.tensor([patient.eos])])
         words = [torch.tensor([patient.bos]), content[row, :length], torch.tensor([patient.eos])]
         targets[row, : length + 2] = torch.cat(words)
-    return (sources[:, :-1], targets) if patient.kind == "encoder-decoder" else (targets, targets)
+    return (sources, targets) if patient.kind == "encoder-decoder" else (targets, targets)
 
 
 def trace_loss(examination: Examination, source: Tensor, target: Tensor) -> LossTrace | None:

@@ -123,8 +123,8 @@ def take_logits(output: Any) -> Tensor:
 def guess_patient(build: Callable[[], nn.Module], *, name: str, **known: Any) -> Patient:
     """A patient of a model that is called `model(source, decoder_input)` or `model(ids)`.
 
-    What isn't in `known` is guessed: the kind from the number of arguments that `forward` needs, the vocabulary from the
-    first embedding, that of the target from what the model returns.
+    What isn't in `known` is guessed: the kind from the number of arguments that `forward` needs, the vocabulary from
+    the first embedding, that of the target from what the model returns.
     """
     model = build()
     if not isinstance(model, nn.Module):

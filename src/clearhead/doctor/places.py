@@ -18,18 +18,15 @@ PLANTED = str(Path(__file__).parent / "mistakes")
 def calling_line() -> str:
     """The innermost line that is neither torch's nor the doctor's own: `file:line: code`."""
     frame: FrameType | None = sys._getframe(1)
-    outermost_library = ""
     while frame is not None:
         file = frame.f_code.co_filename
         if _is_own(file):
             frame = frame.f_back
             continue
-        place = f"{shorten(file)}:{frame.f_lineno}: {linecache.getline(file, frame.f_lineno).strip()}"
         if not _is_library(file):
-            return place
-        outermost_library = outermost_library or place
+            return f"{shorten(file)}:{frame.f_lineno}: {linecache.getline(file, frame.f_lineno).strip()}"
         frame = frame.f_back
-    return outermost_library
+    return ""
 
 
 def _is_own(file: str) -> bool:

@@ -44,8 +44,7 @@ def ten_examples(examination: Examination) -> Examples:
     patient = examination.patient
     source, target = sentences(examination, LENGTHS)
     if patient.kind == "encoder-decoder":
-        for row, length in enumerate(LENGTHS):  # to copy
-            source[row, :length] = target[row, 1 : length + 1]
+        source = torch.cat([target[:, 1:], target.new_full((len(target), 1), patient.pad)], 1)  # to copy
     if patient.kind == "encoder":
         target = torch.where(
             source == patient.pad, source, examination.random_ids(source.size(0), source.size(1), seed=31)
