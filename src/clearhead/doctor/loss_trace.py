@@ -37,19 +37,30 @@ class LossTrace:
 def sentences(examination: Examination, lengths: tuple[int, ...] = (3, 8, 5), extra: int = 0) -> tuple[Tensor, Tensor]:
     """Sources and targets as a data set gives them, padded: source `x … EOS`, target `BOS y … EOS`.
 
-    `extra` columns of padding more than needed. For one stack alone both are the targets.
+    `extra` columns of padding more than needed. For one stack alone both are the targets. No target has a token twice,
+    and no two begin alike, where the vocabulary allows.
     """
-    patient, longest = examination.patient, max(lengths)
+    patient = examination.patient
+    lengths = tuple(min(length, len(examination.ordinary)) for length in lengths)
+    longest = max(lengths)
     more = 2  # sources are longer than targets, so that what is given to the encoder has another shape
     sources = torch.full((len(lengths), longest + more + 1 + extra), patient.pad)
     targets = torch.full((len(lengths), longest + 2 + extra), patient.pad)
-    content = examination.random_ids(len(lengths), longest, seed=11)
+    content = with_different_beginnings(examination, examination.random_ids(len(lengths), longest, seed=11))
     others = examination.random_ids(len(lengths), longest + more, seed=12)
     for row, length in enumerate(lengths):
         sources[row, : length + more + 1] = torch.cat([others[row, : length + more], torch.tensor([patient.eos])])
         words = [torch.tensor([patient.bos]), content[row, :length], torch.tensor([patient.eos])]
         targets[row, : length + 2] = torch.cat(words)
     return (sources, targets) if patient.kind == "encoder-decoder" else (targets, targets)
+
+
+def with_different_beginnings(examination: Examination, rows: Tensor) -> Tensor:
+    """The rows, the first token of each put in its place, or changed places with if the row has it elsewhere."""
+    for row, first in zip(rows, examination.ordinary.roll(-3).tolist(), strict=False):
+        row[row == first] = row[0].clone()
+        row[0] = first
+    return rows
 
 
 def trace_loss(examination: Examination, source: Tensor, target: Tensor) -> LossTrace | None:

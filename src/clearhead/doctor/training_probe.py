@@ -16,6 +16,8 @@ from clearhead.doctor.loss_trace import sentences
 
 LENGTHS = (3, 4, 5, 6, 3, 4, 5, 6, 4, 5)
 UPDATES = 300
+FEW_TOKENS = 12
+"""With fewer, ten sentences can't all be different enough to be told apart by their beginnings."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from clearhead.doctor.examination import Examination, stacks_of_layers
 from clearhead.doctor.finding import Finding, fault, fine, not_measured, warning
 from clearhead.doctor.places import places
-from clearhead.doctor.training_probe import memorised, ten_examples, train_on, usual_loss
+from clearhead.doctor.training_probe import FEW_TOKENS, memorised, ten_examples, train_on, usual_loss
 
 DEPTH_RATIO = 100.0
 
@@ -91,6 +91,8 @@ def check_overfitting(examination: Examination) -> Finding:
     """Train on ten examples; ask for them with the tokens before given, and without."""
     if not examination.patient.fresh_is_given:
         return not_measured("needs a function that builds an untrained model")
+    if len(examination.ordinary) < FEW_TOKENS:
+        return not_measured(f"needs a vocabulary of at least {FEW_TOKENS} ordinary tokens")
     trained = memorised(examination)
     measured = (
         f"after {len(trained.losses)} updates on ten examples the loss fell from {trained.losses[0]:.2f} to "
