@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -102,11 +103,15 @@ def undisturbed() -> Iterator[None]:
     `nn.TransformerEncoder` in evaluation, is off: it is the model that is examined."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    library = logging.getLogger("transformers")
+    level = library.level
+    library.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        library.setLevel(level)
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 

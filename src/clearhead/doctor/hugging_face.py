@@ -61,7 +61,7 @@ def config_patient(config: Any, *, name: str, **more: Any) -> Patient:
         pad = first_of(config.pad_token_id, 0)
         return Patient(
             kind="encoder-decoder", call=call_encoder_decoder(pad), pad=pad, bos=start, max_length=positions,
-            cached=cached_encoder_decoder(pad), decode=generate(pad, start, eos),
+            loss=loss_of_encoder_decoder(pad), cached=cached_encoder_decoder(pad), decode=generate(pad, start, eos),
             other_control=frozenset(ids_of(config)), **common,
         )  # fmt: skip
     if "MaskedLM" in kind.__name__:
@@ -138,6 +138,16 @@ def loss_of_decoder(pad: int) -> Any:
     def loss(model: Any, ids: Tensor, _: Tensor) -> Tensor:
         mask = (ids != pad).long()
         return model(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(ids == pad, -100)).loss
+
+    return loss
+
+
+def loss_of_encoder_decoder(pad: int) -> Any:
+    """The library's own loss, which makes the decoder's input of the labels: the start token, and all but the last."""
+
+    def loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
+        labels = target[:, 1:].masked_fill(target[:, 1:] == pad, -100)
+        return model(input_ids=source, attention_mask=(source != pad).long(), labels=labels).loss
 
     return loss
 

@@ -102,9 +102,10 @@ def train_on(
     warmup: int = 30,
     rate: float | None = None,
     optimizer: Callable[[nn.Module], Any] | None = None,
+    rates: Callable[[int], float] | None = None,
     until: float | None = None,
 ) -> Trained:
-    """Train a new model; with `optimizer` as the patient would, otherwise with Adam and a short warm-up."""
+    """Train a new model; with `optimizer` (and `rates`) as the patient would, else with Adam and a warm-up."""
     with seeded(41):
         model = examination.patient.build().train()
         if not any(p.requires_grad for p in model.parameters()):
@@ -126,6 +127,9 @@ def train_on(
                 down = 1 - 0.9 * update / updates
                 for group in adam.param_groups:
                     group["lr"] = peak * min(1.0, update / warmup) * down
+            elif rates is not None:
+                for group in step.param_groups:
+                    group["lr"] = rates(update)
             step.step()
             if scheduler is not None:
                 scheduler.step()

@@ -41,28 +41,26 @@ def check_masks(examination: Examination) -> Finding:
     return fine(measured)
 
 
+WRONG_KINDS = {
+    "added": "a mask of zeros and ones is added to the scores: it hides nothing, it raises a score by 1",
+    "multiplied": "scores are multiplied by a mask of zeros and ones: what is 0 still has a weight of e^0",
+}
+
+
 def wrong_kind(call: AttentionCall) -> Finding | None:
-    """Zeros and ones added to scores, or scores multiplied by them."""
+    """Zeros and ones added to scores, or scores multiplied by them; or an ordinary number filled in."""
     for masking in call.masks:
-        if masking.zero_or_one and masking.how in ("added", "multiplied"):
-            effect = "hides nothing, it raises a score by 1" if masking.how == "added" else "makes it 0: still a weight"
-            return fault(
-                f"a mask of zeros and ones is {masking.how} to the scores, which {effect}"
-                if masking.how == "added"
-                else f"scores are multiplied by a mask of zeros and ones, which {effect}",
-                (
-                    "a tokenizer's attention_mask (1 = real) is given where a boolean or an additive mask is due: "
-                    "mask.bool(), or masked_fill(mask == 0, -inf)",
-                    "a float mask is added to the scores by scaled_dot_product_attention and nn.MultiheadAttention",
-                ),
-                places(masking.line, call.place),
+        look_at = places(masking.line, call.place)
+        if masking.zero_or_one and masking.how in WRONG_KINDS:
+            causes = (
+                "a tokenizer's attention_mask (1 = real) is given where a boolean or an additive mask is due: "
+                "mask.bool(), or masked_fill(mask == 0, -inf)",
+                "a float mask is added to the scores by scaled_dot_product_attention and nn.MultiheadAttention",
             )
+            return fault(WRONG_KINDS[masking.how], causes, look_at)
         if masking.how == "filled in" and -1 < masking.greatest < 1 and masking.greatest != 0:
-            return fault(
-                f"masked scores are set to {masking.greatest:g}, an ordinary score",
-                ("1e-9 is written where -1e9 is meant; fill in -inf",),
-                places(masking.line, call.place),
-            )
+            causes = ("1e-9 is written where -1e9 is meant; fill in -inf",)
+            return fault(f"masked scores are set to {masking.greatest:g}, an ordinary score", causes, look_at)
     return None
 
 

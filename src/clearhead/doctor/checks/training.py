@@ -63,7 +63,7 @@ def check_warmup(examination: Examination) -> Finding:
     if rates[0] < 0.2 * max(rates):
         return fine(f"there is a warm-up: the first rate is {rates[0]:.1e}, the largest of a hundred {max(rates):.1e}")
     examples = ten_examples(examination)
-    own = train_on(examination, examples, updates=100, optimizer=patient.optimizer)
+    own = train_on(examination, examples, updates=100, optimizer=patient.optimizer, rates=patient.rate)
     as_given = final(own.losses)
     start = own.losses[0]
     if as_given < 0.5 * start:
