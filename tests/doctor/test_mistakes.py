@@ -39,7 +39,7 @@ def test_the_check_names_the_mistake(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_first_fault_of_a_whole_examination_is_the_mistake(name):
-    named = try_mistake(MISTAKES[name])
+    named = try_mistake(MISTAKES[name], training=True)
     assert named.first == named.planted
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from clearhead.doctor.catalogue import run_checks
+from clearhead.doctor.catalogue import CHECKS, run_checks
 from clearhead.doctor.mistakes import masks, sound, structure, training
 from clearhead.doctor.mistakes.planted import Mistake, mistakes_in
 from clearhead.doctor.patient import Patient
@@ -60,9 +60,14 @@ def all_mistakes() -> list[Mistake]:
     return [mistake for module in (masks, structure, training) for mistake in mistakes_in(module)]
 
 
-def try_mistake(mistake: Mistake) -> Named:
-    """Examine a patient with a mistake."""
-    faults = [finding.check for finding in run_checks(mistake.make()).faults]
+def try_mistake(mistake: Mistake, *, training: bool | None = None) -> Named:
+    """Examine a patient with a mistake; by default with the checks that train only if one of them has to name it.
+
+    What they find comes last anyway, and they take most of the time.
+    """
+    if training is None:
+        training = any(check.trains and check.name == mistake.check for check in CHECKS)
+    faults = [finding.check for finding in run_checks(mistake.make(), training=training).faults]
     first = faults[0] if faults else None
     return Named(mistake.name, mistake.says, mistake.seen, mistake.check, first, faults[1:])
 
