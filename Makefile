@@ -6,6 +6,7 @@
 # make test-all  the tests, the long ones too                                          longer
 # make check     ruff and mypy                                                         half a minute
 # make bench     speed and memory beside other libraries; writes docs/benchmarks.md    long; on a quiet machine
+# make doctor-table  try the doctor on planted mistakes and sound models; writes docs/doctor.md  a few minutes
 # make clean     remove the environments and caches; runs/ stays
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
 # $(call timed,what is done,command): says it, does it, and says how long it took.
 timed = @echo "==> $(1)"; start=$$(date +%s); $(2) || exit $$?; echo "    took $$(( $$(date +%s) - start )) s"
 
-.PHONY: help demo test test-all check bench clean
+.PHONY: help demo test test-all check bench doctor-table clean
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -40,6 +41,10 @@ check: $(VENV)/.dev
 # BENCH_OPTIONS=--quick tries every measurement once, for a few minutes: figures to look at, not to keep.
 bench: $(BENCH_VENV)/.bench
 	$(call timed,Measuring (long; keep the machine quiet),$(BENCH_VENV)/bin/python -m benchmarks.report $(BENCH_OPTIONS))
+
+doctor-table: $(VENV)/.dev
+	$(call timed,Trying the doctor on planted mistakes and sound models (a few minutes),\
+		OMP_NUM_THREADS=1 $(VENV)/bin/python -m clearhead.doctor.table docs/doctor.md docs/doctor.json)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist src/clearhead.egg-info

@@ -26,6 +26,7 @@ LAYERS = [
     "decoding",
     "evaluation",
     "training",
+    "doctor",
     "demos",
     "cli",
 ]

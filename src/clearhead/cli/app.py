@@ -15,6 +15,7 @@ import typer
 
 import clearhead
 from clearhead.cli.demo import demo
+from clearhead.cli.doctor import doctor
 from clearhead.cli.evaluate import evaluate
 from clearhead.cli.info import info
 from clearhead.cli.inspect import inspect
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (train, translate, evaluate, score, inspect, info, demo):
+for command in (train, translate, evaluate, score, inspect, doctor, info, demo):
     app.command()(command)
 
 

@@ -15,8 +15,10 @@ from clearhead.errors import RunError
 from clearhead.models.transformer import Transformer
 from clearhead.recipe import Recipe
 from clearhead.run_folder import RunFolder
+from clearhead.text.batches import Batch
 from clearhead.training.checkpoints import Checkpoints, save_weights_atomically
 from clearhead.training.data import TrainingData
+from clearhead.training.diagnostics import Diagnostics, Reading
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.optimizer import make_optimizer
 from clearhead.training.progress import Progress, UpdateLine
@@ -56,6 +58,7 @@ class Trainer:
         self._device = device
         self._progress = progress
         self.stop = stop
+        self.diagnostics = Diagnostics(model, recipe.diagnostics, progress.message)
         self._saved_at: int | None = None
         self._clock = time.monotonic()
         if self.options.compile:
@@ -150,10 +153,7 @@ class Trainer:
         state = self.state
         batches = [self._stream.next() for _ in range(self.options.accumulate)]
         sums = compute_gradient(self.model, batches, self.options, self._device)
-        if sums.is_finite():
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate_of(state.update + 1)
-            self.optimizer.step()
+        reading = self._step(batches[0], sums) if sums.is_finite() else None
         self.optimizer.zero_grad(set_to_none=True)
         state.epoch, state.batch = self._stream.epoch, self._stream.batch
         if not sums.is_finite():
@@ -166,6 +166,18 @@ class Trainer:
         state.update_seconds += seconds
         state.window.add(loss=sums.loss, plain=sums.plain, norm=sums.norm, tokens=sums.tokens, seconds=seconds)
         self._note_update(log)
+        if reading is not None:
+            log.write({"event": "diagnostics", "update": state.update, **reading.record()})
+
+    def _step(self, batch: Batch, sums: GradientSums) -> Reading | None:
+        """Move the weights along the gradient; and say what that did where `[diagnostics]` asks for it."""
+        update, limit = self.state.update + 1, self.options.clip_norm
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate_of(update)
+        clipped = min(1.0, limit / (sums.norm + 1e-6)) if limit else 1.0
+        with self.diagnostics.measuring(update, batch, clipped) as measure:
+            self.optimizer.step()
+            return None if measure is None else measure()
 
     def rate_of(self, update: int) -> float:
         """The learning rate of an update, counted from 1."""

@@ -1,0 +1,98 @@
+"""`clearhead doctor`: runs, modules and Hugging Face folders; the report, JSON, and what the exit code says."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from clearhead.doctor.catalogue import NAMES
+
+QUICK = ("--quick",)
+
+
+def test_a_run_is_examined_with_its_recipe_and_its_tokenizers(command, trained):
+    outcome = command("doctor", trained, "--quick", "--json")
+    report = json.loads(outcome.out)
+    verdicts = {finding["check"]: finding["verdict"] for finding in report["findings"]}
+    assert outcome.code == 0, [f for f in report["findings"] if f["verdict"] == "fault"]
+    for check in ("tokenizer", "causality", "padding", "labels", "loss", "smoothing", "schedule", "cache"):
+        assert verdicts[check] == "fine"
+    assert verdicts["data"] == "not measured"  # the recipe's file is not there
+
+
+@pytest.mark.slow
+def test_a_run_with_the_checks_that_train(command, trained):
+    outcome = command("doctor", trained, "--details")
+    assert outcome.code == 0
+    assert "No fault found" in outcome.out
+    assert all(name in outcome.out for name in NAMES)
+
+
+def test_a_mistake_is_named_with_its_cause_and_line(command):
+    outcome = command("doctor", "clearhead.doctor.mistakes.masks:not_scaled", *QUICK)
+    assert outcome.code == 1
+    assert "FAULT scores" in outcome.out
+    assert "likely" in outcome.out
+    assert "mistakes/masks.py" in outcome.out.replace("\n", "")
+    assert "1 fault, the first scores" in outcome.out
+
+
+def test_a_module_of_ones_own_and_single_checks(command, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "class Mine(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.embedding, self.out = torch.nn.Embedding(23, 8), torch.nn.Linear(8, 23)\n"
+        "    def forward(self, ids):\n"
+        "        return self.out(self.embedding(ids).flip(1).cumsum(1).flip(1))\n"  # sums over the future
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    outcome = command("doctor", "mine:Mine", "--check", "causality", "--check", "masks", "--json")
+    findings = {f["check"]: f for f in json.loads(outcome.out)["findings"]}
+    assert outcome.code == 1
+    assert list(findings) == ["masks", "causality"]
+    assert findings["causality"]["verdict"] == "fault"
+    assert findings["masks"]["verdict"] == "not measured"
+    sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nowhere", "no such folder, and no module:function either"),
+        ("nowhere.at_all:build", "can't be imported"),
+        ("json:nothing", "has no 'nothing'"),
+        ("json:__doc__", "not a function"),
+        ("json:dumps", "without arguments"),
+        ("collections:OrderedDict", "not a torch.nn.Module"),
+    ],
+)
+def test_targets_that_cannot_be(command, target, says):
+    outcome = command("doctor", target)
+    assert outcome.code == 2
+    assert says in outcome.err
+
+
+def test_a_folder_of_neither_kind(command, tmp_path):
+    outcome = command("doctor", tmp_path)
+    assert outcome.code == 2
+    assert "neither a run folder" in outcome.err
+    assert command("doctor", "json:dumps", "--kind", "both").code == 2
+
+
+def test_a_hugging_face_folder(command, tmp_path):
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    transformers = pytest.importorskip("transformers", reason="needs the transformers library")
+    config = transformers.GPT2Config(
+        vocab_size=53, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    outcome = command("doctor", tmp_path, "--quick", "--json")
+    report = json.loads(outcome.out)
+    verdicts = {finding["check"]: finding["verdict"] for finding in report["findings"]}
+    assert outcome.code == 0, report
+    for check in ("causality", "padding", "masks", "scores", "labels", "loss", "tied-weights", "cache", "positions"):
+        assert verdicts[check] == "fine"
