@@ -22,6 +22,7 @@ LAYERS = [
     "text",
     "parts",
     "models",
+    "interchange",
     "decoding",
     "evaluation",
     "training",

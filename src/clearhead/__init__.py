@@ -15,21 +15,34 @@ from clearhead.errors import ClearheadError, ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from clearhead.config import ModelConfig
+    from clearhead.decoding.encoder import TextEncoder
+    from clearhead.decoding.generation_options import GenerationOptions
+    from clearhead.decoding.generator import TextGenerator
+    from clearhead.decoding.loading import load
     from clearhead.decoding.options import DecodingOptions
-    from clearhead.decoding.translator import Translator, load
+    from clearhead.decoding.translator import Translator
     from clearhead.inspection.recording import record_attention
+    from clearhead.models.bert import BERT
+    from clearhead.models.gpt import GPT
+    from clearhead.models.llama import LLaMA
     from clearhead.models.transformer import Transformer
     from clearhead.text.tokenizers import Tokenizer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BERT",
+    "GPT",
     "ClearheadError",
     "ConfigError",
     "DataError",
     "DecodingOptions",
+    "GenerationOptions",
+    "LLaMA",
     "ModelConfig",
     "RunError",
+    "TextEncoder",
+    "TextGenerator",
     "Tokenizer",
     "Transformer",
     "Translator",
@@ -39,12 +52,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BERT": "clearhead.models.bert",
+    "GPT": "clearhead.models.gpt",
+    "GenerationOptions": "clearhead.decoding.generation_options",
+    "LLaMA": "clearhead.models.llama",
+    "TextEncoder": "clearhead.decoding.encoder",
+    "TextGenerator": "clearhead.decoding.generator",
     "DecodingOptions": "clearhead.decoding.options",
     "ModelConfig": "clearhead.config",
     "Tokenizer": "clearhead.text.tokenizers",
     "Transformer": "clearhead.models.transformer",
     "Translator": "clearhead.decoding.translator",
-    "load": "clearhead.decoding.translator",
+    "load": "clearhead.decoding.loading",
     "record_attention": "clearhead.inspection.recording",
 }
 

@@ -15,8 +15,11 @@ import typer
 
 import clearhead
 from clearhead.cli.demo import demo
+from clearhead.cli.encode import fill_mask, vectors
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.generate import generate
 from clearhead.cli.info import info
+from clearhead.cli.interchange import export_model, import_model
 from clearhead.cli.score import score
 from clearhead.cli.train import train
 from clearhead.cli.translate import translate
@@ -30,8 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (train, translate, evaluate, score, info, demo):
+for command in (train, translate, evaluate, score, info, demo, generate, vectors, fill_mask):
     app.command()(command)
+app.command("import")(import_model)
+app.command("export")(export_model)
 
 
 def _print_version(wanted: bool) -> None:

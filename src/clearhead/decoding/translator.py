@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
+from torch import nn
 
 from clearhead.control_tokens import EOS, UNK
 from clearhead.decoding.options import DecodingOptions, changed
 from clearhead.decoding.search import Finished, search
 from clearhead.decoding.streams import even_size, run_in_streams
 from clearhead.device import resolve_device
-from clearhead.errors import DataError, RunError
+from clearhead.errors import ConfigError, DataError, RunError
 from clearhead.models.transformer import Transformer, load_weights
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import Batch, collate
 from clearhead.text.lines import is_blank
-from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.loading import AnyTokenizer, load_tokenizers
 
 BATCH_TOKENS = 16_384
 """Tokens, padding included, that one batch may hold at most: long texts are decoded in smaller batches."""
@@ -98,8 +99,8 @@ class Translator:
     def __init__(
         self,
         model: Transformer,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        source_tokenizer: AnyTokenizer,
+        target_tokenizer: AnyTokenizer,
         options: DecodingOptions | None = None,
     ) -> None:
         self.model = model
@@ -114,12 +115,17 @@ class Translator:
         Raises `RunError` when the folder holds no trained run.
         """
         folder = RunFolder(run).require()
-        options = DecodingOptions(**folder.read_recipe().decoding.model_dump())
-        model = Transformer(folder.read_config())
+        config = folder.read_config()
+        if config.architecture != "encoder-decoder":
+            raise ConfigError(
+                f"{folder}: holds a model of architecture {config.architecture!r}, which doesn't translate"
+            )
+        is_imported = folder.imported.exists()
+        options = DecodingOptions(**({} if is_imported else folder.read_recipe().decoding.model_dump()))
+        model = Transformer(config)
         load_weights(model, folder.model)
         source, target = folder.tokenizer_paths()
-        source_tokenizer = Tokenizer.load(source)
-        target_tokenizer = source_tokenizer if source == target else Tokenizer.load(target)
+        source_tokenizer, target_tokenizer = load_tokenizers(folder)
         require_room(folder, source, source_tokenizer.vocab_size, model.config.source_vocab)
         require_room(folder, target, target_tokenizer.vocab_size, model.config.target_vocab)
         return cls(model.to(resolve_device(device)).eval(), source_tokenizer, target_tokenizer, options)
@@ -297,7 +303,7 @@ def log_probabilities(model: Transformer, batch: Batch) -> list[float]:
 
 
 @contextmanager
-def evaluating(model: Transformer) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Dropout off, and back to what it was: a model may be in the midst of its training."""
     was_training = model.training
     model.eval()
