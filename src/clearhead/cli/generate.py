@@ -26,14 +26,9 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 1,
     batch_size: Annotated[int, typer.Option(help="Prompts gone on with side by side.")] = 16,
-    control_tokens: Annotated[
-        bool, typer.Option("--control-tokens", help="Names of control tokens in a prompt are those tokens.")
-    ] = False,
     template: Annotated[
         str | None,
-        typer.Option(
-            help=r"Put around each prompt, at {}; \n is a line end. Control tokens count.", show_default=False
-        ),
+        typer.Option(help=r"Put around each prompt, at {}; \n: a line end; control tokens count.", show_default=False),
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a prompt.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
@@ -58,23 +53,18 @@ def generate(
 
     if prompts and input:
         raise ConfigError(f"{len(prompts)} prompts are given and the file {input} too; give one or the other")
-    if template is not None and "{}" not in template:
-        raise ConfigError(f"--template {template!r} has no {{}}, where the prompt is to stand")
     generator = load_generator(run, device=device)
     texts = prompts or (list(read_lines(input)) if input else ["\n".join(read_lines(sys.stdin.buffer))])
-    if template is not None:
-        around = template.replace(r"\n", "\n")
-        texts = [around.replace("{}", text) for text in texts]
     options = {
         "max_new_tokens": max_new_tokens, "beam_size": beam_size, "sample": sample, "temperature": temperature,
         "top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty, "stop": tuple(stop or ()),
         "seed": seed, "batch_size": batch_size,
     }  # fmt: skip
-    controls = control_tokens or template is not None
+    around = None if template is None else template.replace(r"\n", "\n")
     if len(texts) == 1 and beam_size == 1 and not json_lines:
-        for piece in generator.stream(texts[0], control_tokens=controls, **options):
+        for piece in generator.stream(texts[0], template=around, **options):
             print(piece, end="", flush=True)
         print()
         return
-    for found in generator.continuations(texts, control_tokens=controls, **options):
+    for found in generator.continuations(texts, template=around, **options):
         print(json.dumps(dataclasses.asdict(found), ensure_ascii=False) if json_lines else one_line(found.text))

@@ -68,7 +68,7 @@ class TextEncoder:
         mask = self.tokenizer.control.mask
         if mask is None:
             raise ConfigError("this model's tokenizer has no mask token")
-        ids = torch.tensor([self.tokenizer.encode(text, control_tokens=True)], device=self._device())
+        ids = torch.tensor([self.tokenizer.encode_masked(text)], device=self._device())
         places = (ids[0] == mask).nonzero().squeeze(1)
         if not len(places):
             raise DataError(f"nothing is masked in {text!r}: write {self.tokenizer.tokens([mask])[0]} where to guess")

@@ -57,27 +57,25 @@ class TextGenerator:
         self.options = options or GenerationOptions()
 
     @overload
-    def generate(self, prompts: str, *, control_tokens: bool = False, **changes: Any) -> str: ...
+    def generate(self, prompts: str, *, template: str | None = None, **changes: Any) -> str: ...
     @overload
-    def generate(self, prompts: Sequence[str], *, control_tokens: bool = False, **changes: Any) -> list[str]: ...
-    def generate(
-        self, prompts: str | Sequence[str], *, control_tokens: bool = False, **changes: Any
-    ) -> str | list[str]:
+    def generate(self, prompts: Sequence[str], *, template: str | None = None, **changes: Any) -> list[str]: ...
+    def generate(self, prompts: str | Sequence[str], *, template: str | None = None, **changes: Any) -> str | list[str]:
         """What follows a prompt, or each of several.
 
         Args:
             prompts: one or several.
-            control_tokens: names of control tokens in a prompt, as chat templates have them, are those tokens.
+            template: what stands around each prompt, the prompt being at its `{}`; control tokens can be named in it.
             changes: fields of `GenerationOptions` to change for this call, such as `sample=True`.
         """
         if isinstance(prompts, str):
-            return self.continuations([prompts], control_tokens=control_tokens, **changes)[0].text
-        return [found.text for found in self.continuations(prompts, control_tokens=control_tokens, **changes)]
+            return self.continuations([prompts], template=template, **changes)[0].text
+        return [found.text for found in self.continuations(prompts, template=template, **changes)]
 
-    def continuations(self, prompts: Sequence[str], *, control_tokens: bool = False, **changes: Any) -> list[Generated]:
+    def continuations(self, prompts: Sequence[str], *, template: str | None = None, **changes: Any) -> list[Generated]:
         """What follows each prompt, with its tokens and its log-probability. Arguments as in `generate`."""
         options = changed(self.options, changes)
-        encoded = self._encode(prompts, control_tokens)
+        encoded = self._encode(prompts, template)
         order = sorted(range(len(prompts)), key=lambda place: -len(encoded[place]))
         results: dict[int, Generated] = {}
         with evaluating(self.model):
@@ -98,7 +96,7 @@ class TextGenerator:
                 }
         return [results[place] for place in range(len(prompts))]
 
-    def stream(self, prompt: str, *, control_tokens: bool = False, **changes: Any) -> Iterator[str]:
+    def stream(self, prompt: str, *, template: str | None = None, **changes: Any) -> Iterator[str]:
         """What follows a prompt, piece by piece as it is found; joined it is what `generate` returns.
 
         A piece is held back while it may be the beginning of a stop string, or of a character. Raises `ConfigError` for
@@ -107,7 +105,7 @@ class TextGenerator:
         options = changed(self.options, changes)
         if options.beam_size > 1:
             raise ConfigError(f"beam_size = {options.beam_size} can't be streamed; use greedy search, or sample")
-        ids = self._encode([prompt], control_tokens)[0]
+        ids = self._encode([prompt], template)[0]
         shown = ""
         for added, is_last in self._one_by_one(ids, options):
             text, stopped = cut_at(self._added_text(ids, added), options.stop)
@@ -124,7 +122,7 @@ class TextGenerator:
 
         Of texts longer than the model's context each token sees at least half a context of what is before it.
         """
-        encoded = self._encode(texts, control_tokens=False)
+        encoded = self._encode(texts, None)
         context = self.model.config.max_positions or max(len(ids) for ids in encoded)
         windows = [(place, *window) for place, ids in enumerate(encoded) for window in cut_windows(ids, context)]
         windows.sort(key=lambda window: -len(window[1]))
@@ -158,9 +156,14 @@ class TextGenerator:
                     yield running.added[0, 0].tolist(), False
             yield text.best().ids, True
 
-    def _encode(self, texts: Sequence[str], control_tokens: bool) -> list[list[int]]:
+    def _encode(self, texts: Sequence[str], template: str | None) -> list[list[int]]:
         """Ids of prompts. Raises `DataError` for one that is empty or longer than the model can read."""
-        encoded = self.tokenizer.encode_batch(texts, control_tokens=control_tokens)
+        if template is None:
+            encoded = self.tokenizer.encode_batch(texts)
+        elif "{}" in template:
+            encoded = [self.tokenizer.encode_in(template, text) for text in texts]
+        else:
+            raise ConfigError(f"the template {template!r} has no {{}}, where the prompt is to stand")
         room = self.model.config.max_positions if self.model.config.positions == "learned" else None
         for number, ids in enumerate(encoded, start=1):
             if not ids and self.tokenizer.control.start is not None:

@@ -115,8 +115,9 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, width: int, *, base: float = 10_000.0, scaling: dict[str, float | str] | None = None) -> None:
         super().__init__()
-        frequency = base ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
-        self.register_buffer("frequency", scaled_frequency(frequency, scaling or {}).float(), persistent=False)
+        # In float32 throughout: so are the angles that published models were trained with.
+        frequency = 1 / base ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
+        self.register_buffer("frequency", scaled_frequency(frequency, scaling or {}), persistent=False)
 
     def forward(self, length: int, start: int | Int[Tensor, " b"] = 0) -> Rotation:
         """The angles of positions `start`, `start + 1`, …; `start` may differ from row to row."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -14,8 +16,8 @@ from clearhead.text.control import Control
 class PretrainedTokenizer:
     """Texts to the ids of a model, with the control tokens that its file puts around them, and back.
 
-    No text has control tokens in it: `</s>` in a prompt is four characters, unless `control_tokens` is asked for, as
-    the templates of chat models need it.
+    No text has control tokens in it: `</s>` in a prompt is four characters. Only a template, as chat models need it
+    around a prompt, can name control tokens; and in a text to guess at, the mask.
     """
 
     kind = "pretrained"
@@ -24,6 +26,7 @@ class PretrainedTokenizer:
         self._library = library_tokenizer
         self._library.no_padding()
         self._library.no_truncation()
+        self._library.encode_special_tokens = True
         self.control = control
 
     @classmethod
@@ -41,29 +44,63 @@ class PretrainedTokenizer:
         """The number of ids, control tokens included."""
         return self._library.get_vocab_size()
 
-    def encode_batch(
-        self, texts: Sequence[str], *, control_tokens: bool = False, longest: int | None = None
-    ) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], *, longest: int | None = None) -> list[list[int]]:
         """The ids of texts. Of a text with more than `longest` tokens the end is left out, but for its control tokens.
 
         Raises:
             DataError: a text is no valid Unicode.
         """
-        self._library.encode_special_tokens = not control_tokens
-        if longest is None:
-            self._library.no_truncation()
-        else:
+        if longest is not None:
             self._library.enable_truncation(longest)
         try:
             return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts))]
         except TypeError:
-            raise DataError(
-                f"a text is no valid Unicode: {[text for text in texts if not is_unicode(text)]!r}"
-            ) from None
+            wrong = [text for text in texts if not is_unicode(text)]
+            raise DataError(f"a text is no valid Unicode: {wrong[:1]!r}") from None
+        finally:
+            self._library.no_truncation()
 
-    def encode(self, text: str, *, control_tokens: bool = False) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """The ids of a text."""
-        return self.encode_batch([text], control_tokens=control_tokens)[0]
+        return self.encode_batch([text])[0]
+
+    def encode_in(self, template: str, text: str) -> list[int]:
+        """The ids of a template with a text at its `{}`; control tokens are those that the template names."""
+        names = self._control_ids
+        parts = re.split(f"({'|'.join(map(re.escape, names))})", template) if names else [template]
+        ids = self._encode_parts([names.get(part, part.replace("{}", text)) for part in parts])
+        before, _ = self._frame
+        return ids if ids[: len(before)] == before else before + ids
+
+    def encode_masked(self, text: str) -> list[int]:
+        """The ids of a text in which the mask's name stands for the mask, and no other control token's for itself."""
+        mask = self.control.mask
+        name = None if mask is None else self._library.id_to_token(mask)
+        parts: list[str | int] = []
+        for piece in text.split(name) if name else [text]:
+            parts += [piece] if mask is None or not parts else [mask, piece]
+        before, after = self._frame
+        return before + self._encode_parts(parts) + after
+
+    def _encode_parts(self, parts: Sequence[str | int]) -> list[int]:
+        """Texts as their ids, without control tokens around; ids as they are."""
+        ids: list[int] = []
+        for part in parts:
+            ids += [part] if isinstance(part, int) else self._library.encode(part, add_special_tokens=False).ids
+        return ids
+
+    @cached_property
+    def _control_ids(self) -> dict[str, int]:
+        """Ids of the control tokens, by name."""
+        added = self._library.get_added_tokens_decoder().items()
+        return {token.content: id for id, token in added if token.special}
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]]:
+        """The control tokens that are put before and behind a text."""
+        bare, framed = (self._library.encode("a", add_special_tokens=add).ids for add in (False, True))
+        start = next(place for place in range(len(framed)) if framed[place : place + len(bare)] == bare)
+        return framed[:start], framed[start + len(bare) :]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; control tokens are left out."""

@@ -48,12 +48,11 @@ def read_config(their: Attributes, tensors: Tensors, control: Control) -> ModelC
 
 def read_rotation(their: Attributes) -> tuple[float, dict[str, Any] | None]:
     """The base and the scaling, in the words of transformers 5 (`rope_parameters`) or of those before it."""
-    rotation = {**their.take("rope_scaling", {}), **their.take("rope_parameters", {})}
-    base = rotation.pop("rope_theta", None) or 10_000.0
-    if "rope_parameters" not in their.values or their.values.get("rope_theta") is not None:
-        base = their.take("rope_theta", base)
-    kind = rotation.pop("rope_type", None) or rotation.pop("type", None) or "default"
-    rotation.pop("type", None)
+    parameters, older = their.take("rope_parameters", {}), their.take("rope_scaling")
+    rotation = dict(parameters if older is None else older)
+    base = their.take("rope_theta", rotation.pop("rope_theta", parameters.get("rope_theta", 10_000.0)))
+    kinds = [rotation.pop(name, None) for name in ("rope_type", "type")]
+    kind = next((name for name in kinds if name is not None), "default")
     if kind == "default" and not rotation:
         return base, None
     names = {theirs: ours for ours, theirs in SCALING_NAMES.items()}

@@ -65,7 +65,6 @@ def read_config(their: Attributes, tensors: Tensors, control: Control) -> ModelC
     )  # fmt: skip
     size, layers = their.whole("vocab_size"), their.whole("encoder_layers")
     their.require(decoder_vocab_size=size, num_hidden_layers=layers)
-    their.ignore(["max_position_embeddings"])  # sinusoids are there for every position
     heads, width = their.whole("encoder_attention_heads"), their.whole("encoder_ffn_dim")
     their.require(decoder_attention_heads=heads, decoder_ffn_dim=width)
     vocabulary = len(vocabulary_order(control, size))
@@ -78,6 +77,7 @@ def read_config(their: Attributes, tensors: Tensors, control: Control) -> ModelC
         "n_heads": heads,
         "encoder_layers": layers,
         "decoder_layers": their.whole("decoder_layers"),
+        "max_positions": their.take("max_position_embeddings", 1024),  # not that sinusoids would end there
         "feed_forward": their.choose("activation_function", "gelu", GELUS),
         "dropout": their.take("dropout", 0.1),
         "attention_dropout": their.take("attention_dropout", 0.0),
