@@ -226,8 +226,8 @@ LEAST: dict[str, dict[str, int]] = {
 """The whole numbers of each architecture, and their least values."""
 POSITIONS_OF: dict[str, tuple[str, ...]] = {
     "encoder-decoder": ("sinusoids", "sinusoids_halves", "learned"),
-    "decoder": ("learned", "rotary"),
-    "encoder": ("learned",),
+    "decoder": ("sinusoids", "sinusoids_halves", "learned", "rotary"),
+    "encoder": ("sinusoids", "sinusoids_halves", "learned"),
 }
 """The positions that each architecture can have."""
 OWNERS = {"kv_heads": "decoder", "biases": "decoder", "segments": "encoder", "heads": "encoder"}

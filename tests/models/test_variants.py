@@ -16,6 +16,7 @@ from clearhead.training.checkpoints import save_weights_atomically
 SMALL = {"vocabulary": 31, "decoder_layers": 3, "d_model": 24, "d_ff": 17, "n_heads": 6}
 CONFIGS = {
     "gpt": gpt2_config(**{**SMALL, "n_heads": 3}, max_positions=40, dropout=0.1),
+    "gpt with sinusoids": gpt2_config(**{**SMALL, "n_heads": 3}, positions="sinusoids", embedding="scaled"),
     "llama": llama_config(**SMALL, kv_heads=2),
     "llama, one key head, tied": llama_config(**SMALL, kv_heads=1, tied="output"),
 }

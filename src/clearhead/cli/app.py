@@ -15,6 +15,7 @@ import typer
 
 import clearhead
 from clearhead.cli.demo import demo
+from clearhead.cli.diff import diff
 from clearhead.cli.encode import fill_mask, vectors
 from clearhead.cli.evaluate import evaluate
 from clearhead.cli.generate import generate
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (train, translate, evaluate, score, info, demo, generate, vectors, fill_mask):
+for command in (train, translate, evaluate, score, info, demo, generate, vectors, fill_mask, diff):
     app.command()(command)
 app.command("import")(import_model)
 app.command("export")(export_model)

@@ -11,6 +11,7 @@ relu                               gelu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from clearhead.parts.embedding import make_embedding
 from clearhead.parts.feed_forward import make_activation
 from clearhead.parts.layers import Encoder
 from clearhead.parts.normalization import make_norm
-from clearhead.parts.positions import LearnedPositions
+from clearhead.parts.positions import make_positions
 
 BERT_DIFFERENCES: dict[str, Any] = {
     "architecture": "encoder",
@@ -75,8 +76,8 @@ class BERT(nn.Module):
             raise ConfigError(f"architecture = {config.architecture!r} is no BERT's; use `make_model`")
         self.config = config
         self.embedding = make_embedding(config, config.source_vocab)
-        self.segments = nn.Embedding(max(1, config.segments), config.d_model)
-        self.positions = LearnedPositions(config.max_positions or 0, config.d_model)
+        self.segments = nn.Embedding(config.segments, config.d_model) if config.segments else None
+        self.positions = make_positions(replace(config, dropout=0.0))  # dropout falls behind the norm
         self.norm = make_norm(config) if config.embedding == "normed" else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Encoder(config)
@@ -90,7 +91,7 @@ class BERT(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
-            elif parameter.dim() == 2:
+            elif parameter.dim() == 2 and not (name.startswith("embedding") and self.config.embedding == "scaled"):
                 nn.init.normal_(parameter, std=0.02)
 
     def tie_weights(self) -> None:
@@ -105,7 +106,9 @@ class BERT(nn.Module):
         segments: Int[Tensor, "b s"] | None = None,
     ) -> Float[Tensor, "b s m"]:
         """The state of every position. `real` is true where there are tokens and no padding; segments begin as 0."""
-        x = self.embedding(ids) + self.segments(torch.zeros_like(ids) if segments is None else segments)
+        x = self.embedding(ids)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
         x = self.dropout(self.norm(self.positions(x)))
         return self.encoder(x, None if real is None else real[:, None, None, :])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
@@ -41,8 +42,8 @@ def make_model_of(config: ModelConfig, weights: dict[str, Tensor], *, origin: st
     with torch.device("meta"):
         model = make_model(config)
     require_weights(model, weights, origin=origin)
-    if config.architecture != "encoder":  # what isn't saved has to be computed
-        model.positions = make_positions(config)
+    rate = 0.0 if config.architecture == "encoder" else config.dropout
+    model.positions = make_positions(replace(config, dropout=rate))  # what isn't saved has to be computed
     first_names = {id(parameter): name for name, parameter in model.named_parameters()}
     parameters = {name: nn.Parameter(tensor) for name, tensor in weights.items()}
     for name, placeholder in list(model.named_parameters(remove_duplicate=False)):

@@ -44,14 +44,17 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("table", self.make_table(length, d_model), persistent=False)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "b t m"], start: int = 0) -> Float[Tensor, "b t m"]:
-        """Add positions `start`, `start + 1`, … to the embeddings `x`."""
-        end = start + x.size(1)
+    def forward(self, x: Float[Tensor, "b t m"], start: int | Int[Tensor, " b"] = 0) -> Float[Tensor, "b t m"]:
+        """Add positions `start`, `start + 1`, … to the embeddings `x`; `start` may differ from row to row."""
+        end = x.size(1) + (start if isinstance(start, int) else int(start.max()))
         table = self.table  # of our own: batches may be decoded side by side, and another one may exchange it
         if end > table.size(0):
             grown = self.make_table(max(end, 2 * table.size(0)), x.size(-1))
             self.table = table = grown.to(table)
-        return self.dropout(x + table[start:end].to(x.dtype))
+        if isinstance(start, int):
+            return self.dropout(x + table[start:end].to(x.dtype))
+        places = start[:, None] + torch.arange(x.size(1), device=x.device)
+        return self.dropout(x + table[places].to(x.dtype))
 
     @staticmethod
     def make_table(length: int, d_model: int) -> Float[Tensor, "length m"]:
