@@ -150,8 +150,8 @@ def test_presets(preset, encoder, decoder, d_model, d_ff, heads):
         ({"kv_heads": 4}, "kv_heads = 4: only a model of architecture 'decoder'"),
         ({"biases": False}, "biases = False: only"),
         ({"segments": 2}, "segments = 2: only a model of architecture 'encoder'"),
-        ({"positions": "rotary"}, "has one of sinusoids, sinusoids_halves, learned"),
-        ({"positions": "learned"}, "needs max_positions"),
+        ({"positions": "rotary"}, "has one of sinusoids, sinusoids_halves"),
+        ({"positions": "learned", "max_positions": 9}, "has one of sinusoids, sinusoids_halves"),
         ({"architecture": "decoder"}, "one vocabulary"),
         ({"architecture": "decoder", "source_vocab": 13}, "encoder_layers = 6"),
         ({"embedding": "normed"}, "embedding = 'normed'"),
@@ -173,11 +173,12 @@ LLAMA = {"source_vocab": 13, "architecture": "decoder", "encoder_layers": 0, "po
         ({"rotary_scaling": {"kind": "linear"}}, "rotary_scaling = {'kind': 'linear'}"),
         ({"rotary_scaling": {"kind": "linear", "factor": -1}}, "rotary_scaling.factor = -1"),
         ({"d_model": 24}, "a head has 3"),
+        ({"positions": "learned"}, "needs max_positions"),
     ],
 )
 def test_rotary_options_are_checked(fields, words):
     config(**LLAMA)
-    assert words in message_of(**LLAMA, **fields)
+    assert words in message_of(**{**LLAMA, **fields})
 
 
 def test_the_shape_of_an_older_run_still_loads():

@@ -225,7 +225,7 @@ LEAST: dict[str, dict[str, int]] = {
 }
 """The whole numbers of each architecture, and their least values."""
 POSITIONS_OF: dict[str, tuple[str, ...]] = {
-    "encoder-decoder": ("sinusoids", "sinusoids_halves", "learned"),
+    "encoder-decoder": ("sinusoids", "sinusoids_halves"),
     "decoder": ("sinusoids", "sinusoids_halves", "learned", "rotary"),
     "encoder": ("sinusoids", "sinusoids_halves", "learned"),
 }

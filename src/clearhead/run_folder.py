@@ -44,6 +44,13 @@ class Imported:
     """Its control tokens (`text.control.Control`)."""
 
 
+FOREIGN_TOKENIZER_FILES = (
+    "tokenizer.json", "source.spm", "target.spm", "vocab.json", "tokenizer.model",
+    "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
+"""Files of a tokenizer that an imported model brings along under their own names."""
+
+
 class RunFolder:
     """The paths of a run, and reading and writing its small files. Raises `RunError` naming the file."""
 
@@ -179,7 +186,8 @@ class RunFolder:
         """Delete a run, and only its own files. The recipe goes last, so that a clearing cut short is still a run."""
         for folder in (self.checkpoints, self.data):
             shutil.rmtree(folder, ignore_errors=True)
-        tokenizers = (self.shared_tokenizer, self.source_tokenizer, self.target_tokenizer)
+        foreign = [self.path / name for name in FOREIGN_TOKENIZER_FILES] if self.imported.exists() else []
+        tokenizers = (self.shared_tokenizer, self.source_tokenizer, self.target_tokenizer, *foreign)
         for file in (*tokenizers, self.metrics, self.summary, self.model, self.config, self.imported, self.recipe):
             file.unlink(missing_ok=True)
 

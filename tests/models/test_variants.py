@@ -5,6 +5,7 @@ import torch
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError, RunError
+from clearhead.inspection.recording import record_attention
 from clearhead.models.bert import BERT, bert_config
 from clearhead.models.gpt import GPT, gpt2_config
 from clearhead.models.llama import llama_config
@@ -114,6 +115,19 @@ def test_no_position_sees_a_later_one(config):  # case M4
     before, after = model(ids), model(changed)
     assert torch.equal(before[:, :7], after[:, :7])
     assert (before[:, 7:] != after[:, 7:]).any(-1).all()
+
+
+@TEXT_MODELS
+def test_attention_is_recorded_without_changing_anything(config):  # cases I1, I2
+    model, ids = randomized(config), torch.randint(0, 31, (2, 7))
+    plain = model(ids)
+    with record_attention(model) as maps:
+        assert torch.equal(model(ids), plain)
+    assert list(maps) == [f"decoder.layers.{number}.self_attention" for number in range(3)]
+    for weights in maps.values():
+        assert weights.shape == (2, config.n_heads, 7, 7)
+        assert not weights.triu(1).any()
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, config.n_heads, 7))
 
 
 @TEXT_MODELS

@@ -87,3 +87,46 @@ def test_the_order_begins_with_our_four():
     assert vocabulary_order(control, 6) == [5, 5, 0, 1, 2, 3, 4]
     own_start = Control(padding=5, start=3, end=(0,), unknown=1)
     assert vocabulary_order(own_start, 6) == [5, 3, 0, 1, 2, 4]
+
+
+@pytest.mark.filterwarnings("ignore")  # those of transformers are not ours to mend
+def test_a_folder_translates_as_it_does_elsewhere(folder, theirs, tmp_path, capfd):
+    """Random weights, so gibberish, but the same gibberish: text in, text out."""
+    import torch
+    import transformers
+
+    from clearhead.cli.app import main
+    from clearhead.run_folder import RunFolder
+
+    size = len(json.loads((folder / "vocab.json").read_text()))
+    config = transformers.MarianConfig(
+        vocab_size=size, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8, scale_embedding=True,
+        activation_function="swish", pad_token_id=size - 1, decoder_start_token_id=size - 1, eos_token_id=0,
+        forced_eos_token_id=0, max_position_embeddings=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                parameter.normal_(std=0.4)
+    model.save_pretrained(tmp_path / "model")
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        (tmp_path / "model" / name).write_bytes((folder / name).read_bytes())
+    for arguments in (
+        ["import", tmp_path / "model", "--to", tmp_path / "run"],
+        ["translate", tmp_path / "run", *SOURCES, "--beam-size", 1, "--max-length-ratio", 0, "--max-length-extra", 12],
+    ):
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main([str(argument) for argument in arguments])
+        assert not caught.value.code
+    printed = capfd.readouterr().out.split("\n")[:-1]
+    assert RunFolder(tmp_path / "run").read_imported().family == "marian"
+    for text, found in zip(SOURCES, printed, strict=True):
+        ids = model.generate(
+            **theirs(text, return_tensors="pt"), num_beams=1, do_sample=False, max_length=14,
+            bad_words_ids=[[size - 1], [1]],
+        )  # fmt: skip
+        assert found == theirs.decode(ids[0], skip_special_tokens=True)

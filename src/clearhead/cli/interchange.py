@@ -39,7 +39,12 @@ def import_model(
     from clearhead.cli.info import count_parameters
     from clearhead.interchange.importing import import_model as read_into
 
-    folder = read_into(source, to or Path("runs") / source.stem, tokenizer=tokenizer, overwrite=overwrite)
+    folder = read_into(
+        source,
+        to or Path("runs") / (source.resolve().name if source.is_dir() else source.stem),
+        tokenizer=tokenizer,
+        overwrite=overwrite,
+    )
     config = folder.read_config()
     uses = {
         "encoder-decoder": f'clearhead translate {folder} "…"',

@@ -18,13 +18,10 @@ from clearhead.interchange.families.family import Family
 from clearhead.interchange.families.marian import OWN_ORDER
 from clearhead.interchange.model import ForeignModel
 from clearhead.interchange.rows import Tensors
+from clearhead.run_folder import FOREIGN_TOKENIZER_FILES
 from clearhead.text.control import Control
 
 INDEX = "model.safetensors.index.json"
-TOKENIZER_FILES = (
-    "tokenizer.json", "source.spm", "target.spm", "vocab.json", "tokenizer.model",
-    "tokenizer_config.json", "special_tokens_map.json",
-)  # fmt: skip
 
 
 def read_folder(folder: Path) -> ForeignModel:
@@ -106,7 +103,7 @@ def named_tokens(folder: Path) -> dict[str, int]:
 
 def tokenizer_files(folder: Path) -> dict[str, Path]:
     """The files of the tokenizer that a folder has."""
-    return {name: folder / name for name in TOKENIZER_FILES if (folder / name).exists()}
+    return {name: folder / name for name in FOREIGN_TOKENIZER_FILES if (folder / name).exists()}
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from pathlib import Path
 from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError, RunError
 from clearhead.interchange.gguf_file import read_gguf
-from clearhead.interchange.hugging_face import TOKENIZER_FILES, read_folder, write_folder
+from clearhead.interchange.hugging_face import read_folder, write_folder
 from clearhead.interchange.llama2c import read_llama2c
 from clearhead.interchange.model import ForeignModel
 from clearhead.interchange.sentence_pieces import read_sentencepiece_model
 from clearhead.models.making import make_model_of, map_model
 from clearhead.models.transformer import parameter_names
-from clearhead.run_folder import Imported, RunFolder, write_atomically, write_text_atomically
+from clearhead.run_folder import FOREIGN_TOKENIZER_FILES, Imported, RunFolder, write_atomically, write_text_atomically
 from clearhead.text.control import Control
 
 
@@ -87,7 +87,7 @@ def export_model(run: Path, target: Path, *, family: str | None = None) -> Path:
     weights = {name: parameter.detach() for name, parameter in parameter_names(map_model(config, folder.model)).items()}
     write_folder(target, config, weights, control, family)
     if imported:
-        for name in TOKENIZER_FILES:
+        for name in FOREIGN_TOKENIZER_FILES:
             if (folder.path / name).exists():
                 shutil.copyfile(folder.path / name, target / name)
     return target

@@ -142,6 +142,7 @@ def source_place(path: str) -> str:
     found: Any = import_module(module_name)
     for name in names.split("."):
         found = getattr(found, name)
+    found = inspect.unwrap(found)  # a checker of shapes may have wrapped it
     file = Path(inspect.getsourcefile(found) or "")
     package = Path(import_module("clearhead").__file__ or "").parent
     return f"{file.relative_to(package).as_posix()}:{inspect.getsourcelines(found)[1]}"
