@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -110,7 +110,7 @@ def copy_to_marian(ours: Transformer, theirs: Any) -> None:
     if unknown or any("embed_" not in name for name in missing):
         raise RuntimeError(f"the weights don't fit: missing {missing}, unknown {unknown}")
     for stack in (theirs.model.encoder, theirs.model.decoder):
-        stack.embed_positions.weight.data = ours.positions.table[:POSITIONS].clone()
+        stack.embed_positions.weight.data = cast(torch.Tensor, ours.positions.table)[:POSITIONS].clone()
 
 
 def marian_name(name: str) -> str:

@@ -29,7 +29,7 @@ def widened(tiny: Transformer) -> Transformer:
     times = config.d_model // tiny.config.d_model
     # The embedding is scaled by the root of the width; as projection it sums all copies, see the last norm.
     base.target_embedding.weight.copy_(tiny.target_embedding.weight.tile(times) / times**0.5)
-    base.positions.table = tiny.positions.table.tile(times)
+    base.positions.table = cast(Tensor, tiny.positions.table).tile(times)
     for stack, small in ((base.encoder, tiny.encoder), (base.decoder, tiny.decoder)):
         for number, layer in enumerate(stack.layers):
             copied = small.layers[number] if number < len(small.layers) else None
@@ -50,7 +50,7 @@ def widened(tiny: Transformer) -> Transformer:
 def last_norm(layer: nn.Module) -> LayerNorm:
     """The norm that a layer ends with."""
     closing = layer.add_and_norm_3 if isinstance(layer, DecoderLayer) else cast(EncoderLayer, layer).add_and_norm_2
-    return closing.norm
+    return cast(LayerNorm, closing.norm)
 
 
 def widen_part(part: nn.Module, small: nn.Module | None, times: int) -> None:

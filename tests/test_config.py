@@ -142,3 +142,51 @@ def test_presets(preset, encoder, decoder, d_model, d_ff, heads):
     shape = config(**PRESETS[preset])
     assert (shape.encoder_layers, shape.decoder_layers) == (encoder, decoder)
     assert (shape.d_model, shape.d_ff, shape.n_heads) == (d_model, d_ff, heads)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kv_heads": 4}, "kv_heads = 4: only a model of architecture 'decoder'"),
+        ({"biases": False}, "biases = False: only"),
+        ({"segments": 2}, "segments = 2: only a model of architecture 'encoder'"),
+        ({"positions": "rotary"}, "has one of sinusoids, sinusoids_halves"),
+        ({"positions": "learned", "max_positions": 9}, "has one of sinusoids, sinusoids_halves"),
+        ({"architecture": "decoder"}, "one vocabulary"),
+        ({"architecture": "decoder", "source_vocab": 13}, "encoder_layers = 6"),
+        ({"embedding": "normed"}, "embedding = 'normed'"),
+    ],
+)
+def test_options_of_another_architecture_are_refused(fields, words):
+    assert words in message_of(**fields)
+
+
+LLAMA = {"source_vocab": 13, "architecture": "decoder", "encoder_layers": 0, "positions": "rotary"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kv_heads": 3}, "n_heads = 8 can't share kv_heads = 3"),
+        ({"rotary_base": 0}, "rotary_base = 0"),
+        ({"rotary_scaling": {"kind": "yarn", "factor": 2}}, "the kinds and their numbers are linear: factor; llama3"),
+        ({"rotary_scaling": {"kind": "linear"}}, "rotary_scaling = {'kind': 'linear'}"),
+        ({"rotary_scaling": {"kind": "linear", "factor": -1}}, "rotary_scaling.factor = -1"),
+        ({"d_model": 24}, "a head has 3"),
+        ({"positions": "learned"}, "needs max_positions"),
+    ],
+)
+def test_rotary_options_are_checked(fields, words):
+    config(**LLAMA)
+    assert words in message_of(**{**LLAMA, **fields})
+
+
+def test_the_shape_of_an_older_run_still_loads():
+    """A run folder's file from before there were variants."""
+    older = {
+        "source_vocab": 394, "target_vocab": 15, "d_model": 96, "d_ff": 256, "n_heads": 4, "encoder_layers": 2,
+        "decoder_layers": 2, "norm_position": "pre", "tied": "output", "dropout": 0.1, "attention_dropout": None,
+        "feed_forward_dropout": None, "norm_epsilon": 1e-05,
+    }  # fmt: skip
+    shape = ModelConfig.from_dict(older)
+    assert (shape.architecture, shape.positions, shape.feed_forward) == ("encoder-decoder", "sinusoids", "relu")

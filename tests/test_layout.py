@@ -23,6 +23,7 @@ LAYERS = [
     "parts",
     "models",
     "inspection",
+    "interchange",
     "decoding",
     "evaluation",
     "training",

@@ -15,25 +15,38 @@ from clearhead.errors import ClearheadError, ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from clearhead.config import ModelConfig
+    from clearhead.decoding.encoder import TextEncoder
+    from clearhead.decoding.generation_options import GenerationOptions
+    from clearhead.decoding.generator import TextGenerator
+    from clearhead.decoding.loading import load
     from clearhead.decoding.options import DecodingOptions
-    from clearhead.decoding.translator import Translator, load
+    from clearhead.decoding.translator import Translator
     from clearhead.inspection.heads import Head, heads_off
     from clearhead.inspection.recording import record_attention
     from clearhead.inspection.sentence import Inspection
+    from clearhead.models.bert import BERT
+    from clearhead.models.gpt import GPT
+    from clearhead.models.llama import LLaMA
     from clearhead.models.transformer import Transformer
     from clearhead.text.tokenizers import Tokenizer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BERT",
+    "GPT",
     "ClearheadError",
     "ConfigError",
     "DataError",
     "DecodingOptions",
+    "GenerationOptions",
     "Head",
     "Inspection",
+    "LLaMA",
     "ModelConfig",
     "RunError",
+    "TextEncoder",
+    "TextGenerator",
     "Tokenizer",
     "Transformer",
     "Translator",
@@ -44,6 +57,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BERT": "clearhead.models.bert",
+    "GPT": "clearhead.models.gpt",
+    "GenerationOptions": "clearhead.decoding.generation_options",
+    "LLaMA": "clearhead.models.llama",
+    "TextEncoder": "clearhead.decoding.encoder",
+    "TextGenerator": "clearhead.decoding.generator",
     "DecodingOptions": "clearhead.decoding.options",
     "Head": "clearhead.inspection.heads",
     "Inspection": "clearhead.inspection.sentence",
@@ -52,7 +71,7 @@ _HOMES = {
     "Transformer": "clearhead.models.transformer",
     "Translator": "clearhead.decoding.translator",
     "heads_off": "clearhead.inspection.heads",
-    "load": "clearhead.decoding.translator",
+    "load": "clearhead.decoding.loading",
     "record_attention": "clearhead.inspection.recording",
 }
 

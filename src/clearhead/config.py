@@ -9,13 +9,27 @@ from typing import Any, Literal, get_args
 
 from clearhead.errors import ConfigError
 
+Architecture = Literal["encoder-decoder", "decoder", "encoder"]
 NormPosition = Literal["post", "pre"]
+Norm = Literal["layer", "rms"]
 Tied = Literal["none", "output", "all"]
+Embedding = Literal["scaled", "plain", "normed"]
+Positions = Literal["sinusoids", "sinusoids_halves", "learned", "rotary"]
+FeedForward = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
+Heads = Literal["none", "pooler", "masked_token", "both"]
+
+CHOICES = {
+    "architecture": Architecture, "norm_position": NormPosition, "norm": Norm, "tied": Tied, "embedding": Embedding,
+    "positions": Positions, "feed_forward": FeedForward, "heads": Heads,
+}  # fmt: skip
+"""The fields that are one of a few words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a `Transformer`. Sections are those of "Attention Is All You Need" (Vaswani et al., 2017).
+    """The shape of a `Transformer`, or of a variant of it.
+
+    Sections are those of "Attention Is All You Need" (Vaswani et al., 2017).
 
     Raises `ConfigError` when the sizes can't fit together.
     """
@@ -49,16 +63,57 @@ class ModelConfig:
     norm_epsilon: float = 1e-5
     """Added to the variance inside the root of layer normalisation."""
 
+    # What GPT, BERT, LLaMA and Marian changed; the defaults are the paper's own.
+    architecture: Architecture = "encoder-decoder"
+    """`encoder-decoder`, as published; `decoder`: no source, so no encoder and no cross-attention (GPT, Radford et al.,
+    2018); `encoder`: no target (BERT, Devlin et al., 2019). The last two have one vocabulary."""
+    embedding: Embedding = "scaled"
+    """`scaled`: times the root of `d_model` (section 3.4); `plain`: not (GPT); `normed`: layer normalisation of the sum
+    of all embeddings instead (BERT)."""
+    positions: Positions = "sinusoids"
+    """`sinusoids`: sine and cosine take turns (section 3.5); `sinusoids_halves`: all sines, then all cosines (Marian);
+    `learned`: a table (Gehring et al., 2017; GPT, BERT); `rotary`: queries and keys are turned by an angle that grows
+    with the position (Su et al., 2021; LLaMA)."""
+    max_positions: int | None = None
+    """The most positions there are: the length of a learned table, the context that a model was trained on."""
+    rotary_base: float = 10_000.0
+    """The slowest of the rotary angles turns once in about `2 pi * base` positions (LLaMA 3: 500,000)."""
+    rotary_scaling: dict[str, Any] | None = None
+    """Slower angles for longer texts: `{"kind": "linear", "factor": 4}` divides all (Chen et al., 2023); `{"kind":
+    "llama3", "factor", "low_frequency_factor", "high_frequency_factor", "original_positions"}` only slow ones."""
+    norm: Norm = "layer"
+    """`layer` (Ba et al., 2016) or `rms`: no mean, no bias (Zhang and Sennrich, 2019; LLaMA)."""
+    feed_forward: FeedForward = "relu"
+    """What lies between the two matrices: `relu` (section 3.3), `gelu` (Hendrycks and Gimpel, 2016; BERT), `gelu_tanh`:
+    its approximation (GPT-2), `silu`, also called swish (Marian), `swiglu`: silu, times a third matrix (Shazeer,
+    2020; LLaMA)."""
+    kv_heads: int | None = None
+    """Heads of keys and values, each shared by `n_heads / kv_heads` heads of queries (Ainslie et al., 2023; LLaMA 2);
+    `None`: as many as `n_heads`."""
+    biases: bool = True
+    """Whether the matrices of attention and feed-forward have biases (LLaMA: none)."""
+    segments: int = 0
+    """Kinds of segments, each with a learned vector that is added to its tokens (BERT: 2)."""
+    output_bias: bool = False
+    """A bias for each token of the vocabulary on the logits (Marian)."""
+    heads: Heads = "none"
+    """What stands on an encoder: `masked_token`: which token was masked; `pooler`: the first position through a matrix
+    and tanh; `both` (BERT)."""
+
     def __post_init__(self) -> None:
-        for name in ("source_vocab", "target_vocab", "d_model", "d_ff", "n_heads", "decoder_layers"):
-            self._require_whole(name, at_least=1)  # without a decoder layer no target would see its source
-        self._require_whole("encoder_layers", at_least=0)
+        for name, least in LEAST[self.architecture if self.architecture in LEAST else "encoder-decoder"].items():
+            self._require_whole(name, at_least=least)
+        if self.kv_heads is not None:
+            self._require_whole("kv_heads", at_least=1)
+        if self.max_positions is not None:
+            self._require_whole("max_positions", at_least=1)
+        self._require_whole("segments", at_least=0)
         if self.d_model % self.n_heads:
             raise ConfigError(
                 f"d_model = {self.d_model} can't be split into n_heads = {self.n_heads} heads of equal width; "
                 f"choose a divisor of {self.d_model}"
             )
-        for name, choices in (("norm_position", NormPosition), ("tied", Tied)):
+        for name, choices in CHOICES.items():
             if getattr(self, name) not in get_args(choices):
                 raise ConfigError(f"{name} = {getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
         if self.tied == "all" and self.source_vocab != self.target_vocab:
@@ -72,11 +127,65 @@ class ModelConfig:
                 raise ConfigError(f"{name} = {rate!r}: a rate of dropout is at least 0 and less than 1")
         if not (isinstance(self.norm_epsilon, int | float) and self.norm_epsilon > 0):
             raise ConfigError(f"norm_epsilon = {self.norm_epsilon!r}: has to be greater than 0")
+        self._require_what_there_is()
+        self._require_positions()
+
+    def _require_what_there_is(self) -> None:
+        """Refuse options that no model of this architecture has."""
+        one_sided = self.architecture != "encoder-decoder"
+        if one_sided and self.source_vocab != self.target_vocab:
+            raise ConfigError(
+                f"a model with one side has one vocabulary, but source_vocab = {self.source_vocab} "
+                f"and target_vocab = {self.target_vocab}"
+            )
+        for name in ("encoder_layers", "decoder_layers"):
+            if getattr(self, name) and LEAST[self.architecture].get(name) is None:
+                raise ConfigError(f"{name} = {getattr(self, name)}: architecture {self.architecture!r} has none; set 0")
+        if self.embedding == "normed" and self.architecture != "encoder":
+            raise ConfigError("embedding = 'normed': only a model of architecture 'encoder' has that")
+        for name, owner in OWNERS.items():
+            if self.architecture != owner and getattr(self, name) != DEFAULTS[name]:
+                raise ConfigError(f"{name} = {getattr(self, name)!r}: only a model of architecture {owner!r} has that")
+        if self.kv_heads is not None and self.n_heads % self.kv_heads:
+            raise ConfigError(
+                f"n_heads = {self.n_heads} can't share kv_heads = {self.kv_heads} evenly; choose a divisor"
+            )
+
+    def _require_positions(self) -> None:
+        """Refuse positions that can't be made."""
+        if self.positions not in POSITIONS_OF[self.architecture]:
+            possible = ", ".join(POSITIONS_OF[self.architecture])
+            raise ConfigError(
+                f"positions = {self.positions!r}: a model of architecture {self.architecture!r} has one of {possible}"
+            )
+        if self.positions == "learned" and self.max_positions is None:
+            raise ConfigError('positions = "learned" needs max_positions: how many to learn')
+        if self.positions != "rotary":
+            return
+        if self.d_model // self.n_heads % 2:
+            raise ConfigError(f"rotary positions turn pairs of features, but a head has {self.d_model // self.n_heads}")
+        if not (isinstance(self.rotary_base, int | float) and self.rotary_base > 1):
+            raise ConfigError(f"rotary_base = {self.rotary_base!r}: has to be greater than 1")
+        scaling = self.rotary_scaling
+        if scaling is None:
+            return
+        wanted = ROTARY_SCALINGS.get(scaling.get("kind", ""))
+        if wanted is None or set(scaling) != {"kind", *wanted}:
+            known = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in ROTARY_SCALINGS.items())
+            raise ConfigError(f"rotary_scaling = {scaling!r}: the kinds and their numbers are {known}")
+        for name in wanted:
+            if not (isinstance(scaling[name], int | float) and scaling[name] > 0):
+                raise ConfigError(f"rotary_scaling.{name} = {scaling[name]!r}: has to be greater than 0")
 
     def _require_whole(self, name: str, *, at_least: int) -> None:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
             raise ConfigError(f"{name} = {value!r}: has to be a whole number of at least {at_least}")
+
+    @property
+    def key_value_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_heads if self.kv_heads is None else self.kv_heads
 
     @property
     def attention_dropout_rate(self) -> float:
@@ -106,6 +215,30 @@ class ModelConfig:
             raise ConfigError(f"the model's shape lacks {' and '.join(missing)}")
         return cls(**fields)
 
+
+SIZES = {"source_vocab": 1, "target_vocab": 1, "d_model": 1, "d_ff": 1, "n_heads": 1}
+LEAST: dict[str, dict[str, int]] = {
+    # Without a decoder layer no target would see its source; without an encoder layer it sees the embeddings.
+    "encoder-decoder": {**SIZES, "encoder_layers": 0, "decoder_layers": 1},
+    "decoder": {**SIZES, "decoder_layers": 1},
+    "encoder": {**SIZES, "encoder_layers": 1},
+}
+"""The whole numbers of each architecture, and their least values."""
+POSITIONS_OF: dict[str, tuple[str, ...]] = {
+    "encoder-decoder": ("sinusoids", "sinusoids_halves"),
+    "decoder": ("sinusoids", "sinusoids_halves", "learned", "rotary"),
+    "encoder": ("sinusoids", "sinusoids_halves", "learned"),
+}
+"""The positions that each architecture can have."""
+OWNERS = {"kv_heads": "decoder", "biases": "decoder", "segments": "encoder", "heads": "encoder"}
+"""Options that only one architecture has."""
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
+"""The paper's own value of every field but the vocabularies."""
+ROTARY_SCALINGS = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_frequency_factor", "high_frequency_factor", "original_positions"),
+}
+"""The kinds of rotary scaling, and the numbers that each needs."""
 
 PRESETS: dict[str, dict[str, int]] = {
     # Wu et al. (2021), "Good for Misconceived Reasons": the Transformer-Tiny for small data such as Multi30k

@@ -251,6 +251,10 @@ class Recipe(Section):
             raise ConfigError(f"model.preset = {preset!r}: choose one of {', '.join(PRESETS)}")
         if given := fields.keys() & {"source_vocab", "target_vocab"}:
             raise ConfigError(f"model.{min(given)} follows from the tokenizer; set tokenizer.vocab_size")
+        if fields.get("architecture", "encoder-decoder") != "encoder-decoder":
+            raise ConfigError(
+                f"model.architecture = {fields['architecture']!r}: only encoder-decoder can be trained yet"
+            )
         sizes = {"source_vocab": source_vocab, "target_vocab": target_vocab}
         try:
             return ModelConfig.from_dict({**PRESETS[preset], **fields, **sizes})

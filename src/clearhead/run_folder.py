@@ -9,23 +9,46 @@ metrics.jsonl        one JSON object a line: losses, rates and speed while train
 summary.json         what the training came to; written at its end
 checkpoints/         the training's whole state, and the weights of the last validations
 data/                the encoded training pairs (a cache: may be deleted)
+imported.json        instead of a recipe: where an imported model comes from, and its control tokens
 ```
+An imported model's tokenizer keeps its own files: tokenizer.json; or source.spm, target.spm and vocab.json.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clearhead.config import ModelConfig
 from clearhead.errors import RunError
 from clearhead.recipe import Recipe, make_recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """Where a model that wasn't trained here comes from."""
+
+    family: str
+    """What `transformers` calls its kind: gpt2, bert, llama, marian."""
+    source: str
+    """The name of the file or folder it was read from."""
+    control: dict[str, Any]
+    """Its control tokens (`text.control.Control`)."""
+
+
+FOREIGN_TOKENIZER_FILES = (
+    "tokenizer.json", "source.spm", "target.spm", "vocab.json", "tokenizer.model",
+    "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
+"""Files of a tokenizer that an imported model brings along under their own names."""
 
 
 class RunFolder:
@@ -41,6 +64,7 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "summary.json"
+        self.imported = self.path / "imported.json"
         self.checkpoints = self.path / "checkpoints"
         self.data = self.path / "data"
 
@@ -49,6 +73,8 @@ class RunFolder:
 
     def tokenizer_paths(self) -> tuple[Path, Path]:
         """The files of the source's and the target's tokenizer: one and the same when shared."""
+        if (self.path / "source.spm").exists():
+            return self.path / "source.spm", self.path / "target.spm"
         if self.shared_tokenizer.exists():
             return self.shared_tokenizer, self.shared_tokenizer
         return self.source_tokenizer, self.target_tokenizer
@@ -61,8 +87,11 @@ class RunFolder:
         """Itself, if a training was begun here; otherwise a `RunError` that says what is missing."""
         if not self.path.is_dir():
             raise RunError(f"{self.path}: no such run folder")
-        if not self.recipe.exists():
-            raise RunError(f"{self.path}: no run folder: it has no recipe.toml, which `clearhead train` writes")
+        if not self.recipe.exists() and not self.imported.exists():
+            raise RunError(
+                f"{self.path}: no run folder: it has no recipe.toml, which `clearhead train` writes, "
+                "nor an imported.json, which `clearhead import` does"
+            )
         return self
 
     def read_recipe(self) -> Recipe:
@@ -73,6 +102,8 @@ class RunFolder:
 
     def read_recipe_tables(self) -> dict[str, Any]:
         """The resolved recipe as plain tables, to put overrides on."""
+        if not self.recipe.exists() and self.require():
+            raise RunError(f"{self.path}: an imported model has no recipe")
         try:
             return tomllib.loads(self.require().recipe.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -89,6 +120,18 @@ class RunFolder:
     def write_config(self, config: ModelConfig) -> None:
         """Write the model's shape."""
         write_text_atomically(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
+
+    def read_imported(self) -> Imported:
+        """Where an imported model comes from."""
+        fields = self._read_json(self.imported)
+        try:
+            return Imported(**fields)
+        except TypeError as error:
+            raise RunError(f"{self.imported}: {error}") from None
+
+    def write_imported(self, imported: Imported) -> None:
+        """Write where an imported model comes from."""
+        write_text_atomically(self.imported, json.dumps(dataclasses.asdict(imported), indent=2) + "\n")
 
     def read_summary(self) -> dict[str, Any] | None:
         """What the training came to; `None` before its end."""
@@ -143,8 +186,9 @@ class RunFolder:
         """Delete a run, and only its own files. The recipe goes last, so that a clearing cut short is still a run."""
         for folder in (self.checkpoints, self.data):
             shutil.rmtree(folder, ignore_errors=True)
-        tokenizers = (self.shared_tokenizer, self.source_tokenizer, self.target_tokenizer)
-        for file in (*tokenizers, self.metrics, self.summary, self.model, self.config, self.recipe):
+        foreign = [self.path / name for name in FOREIGN_TOKENIZER_FILES] if self.imported.exists() else []
+        tokenizers = (self.shared_tokenizer, self.source_tokenizer, self.target_tokenizer, *foreign)
+        for file in (*tokenizers, self.metrics, self.summary, self.model, self.config, self.imported, self.recipe):
             file.unlink(missing_ok=True)
 
     def _read_json(self, path: Path) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The feed-forward network against its formula."""
 
+import math
+
 import numpy as np
+import pytest
 import torch
 
-from clearhead.parts.feed_forward import PositionwiseFeedForward
+from clearhead.parts.feed_forward import GatedFeedForward, PositionwiseFeedForward, make_activation
 
 
 def test_it_is_equation_2_at_every_position():
@@ -32,3 +35,29 @@ def test_dropout_falls_between_the_two_matrices():
     expected = torch.tensor([rate**2, 2 * rate * (1 - rate), (1 - rate) ** 2])
     torch.testing.assert_close(shares, expected, rtol=0, atol=0.01)
     assert torch.equal(module.eval()(x), 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("relu", lambda x: max(0.0, x)),
+        ("gelu", lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2),
+        ("gelu_tanh", lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2),
+        ("silu", lambda x: x / (1 + math.exp(-x))),
+    ],
+)
+def test_activations_are_their_formulas(kind, formula):
+    x = torch.linspace(-4, 4, 41, dtype=torch.float64)
+    expected = torch.tensor([formula(value) for value in x.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(make_activation(kind)(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_gated_one_is_its_formula():
+    torch.manual_seed(0)
+    module = GatedFeedForward(5, 7).double()
+    assert [name for name, _ in module.named_parameters()] == ["w_1.weight", "w_2.weight", "w_3.weight"]
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    w_1, w_2, w_3 = (parameter.detach().numpy() for parameter in module.parameters())
+    gate, up = x.numpy() @ w_1.T, x.numpy() @ w_3.T
+    expected = (gate / (1 + np.exp(-gate)) * up) @ w_2.T
+    torch.testing.assert_close(module(x), torch.from_numpy(expected), rtol=1e-12, atol=1e-12)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from clearhead.parts.normalization import LayerNorm, layer_norm
+from clearhead.parts.normalization import LayerNorm, RMSNorm, layer_norm, rms_norm
 
 
 def by_loops(x, gamma, beta, epsilon):
@@ -43,3 +43,19 @@ def test_a_constant_position_gives_the_bias():
     module = LayerNorm(7)
     torch.nn.init.normal_(module.beta)
     assert torch.equal(module(torch.full((2, 3, 7), 4.0)), module.beta.expand(2, 3, 7))
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.3])
+def test_the_one_without_mean_equals_its_formula(epsilon):
+    torch.manual_seed(0)
+    x = 3 + 2 * torch.randn(5, 7, dtype=torch.float64)
+    module = RMSNorm(7, epsilon=epsilon).double()
+    torch.nn.init.normal_(module.gamma)
+    gains = module.gamma.tolist()
+    rows = []
+    for row in x.tolist():
+        root = math.sqrt(sum(value * value for value in row) / 7 + epsilon)
+        rows.append([gain * value / root for gain, value in zip(gains, row, strict=True)])
+    expected = torch.tensor(rows, dtype=torch.float64)
+    torch.testing.assert_close(rms_norm(x, module.gamma, epsilon), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(module(x), expected, rtol=1e-12, atol=1e-12)

@@ -15,10 +15,14 @@ import typer
 
 import clearhead
 from clearhead.cli.demo import demo
+from clearhead.cli.diff import diff
 from clearhead.cli.doctor import doctor
+from clearhead.cli.encode import fill_mask, vectors
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.generate import generate
 from clearhead.cli.info import info
 from clearhead.cli.inspect import inspect
+from clearhead.cli.interchange import export_model, import_model
 from clearhead.cli.score import score
 from clearhead.cli.train import train
 from clearhead.cli.translate import translate
@@ -32,8 +36,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (train, translate, evaluate, score, inspect, doctor, info, demo):
+for command in (
+    train, translate, evaluate, score, inspect, doctor, info, demo, generate, vectors, fill_mask, diff
+):  # fmt: skip
     app.command()(command)
+app.command("import")(import_model)
+app.command("export")(export_model)
 
 
 def _print_version(wanted: bool) -> None:

@@ -165,7 +165,7 @@ def target_separator(run: Path | None) -> str:
     """What stands between the symbols of the run's targets, if they are symbols; a space for any other text."""
     from clearhead.run_folder import RunFolder
 
-    if run is None:
+    if run is None or RunFolder(run).require().imported.exists():
         return " "
     kind, _, separator = RunFolder(run).require().read_recipe().tokenizer.side("target")
     return separator if kind == "word" else " "

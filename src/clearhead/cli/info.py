@@ -35,20 +35,35 @@ def info(
 
 def describe_run(folder: RunFolder) -> dict[str, Any]:
     """All that `info` says, as JSON types. A training in progress has no `weights` key in `training` yet."""
-    from clearhead.text.tokenizers import Tokenizer
-
-    source, target = folder.tokenizer_paths()
-    tokenizers = {
-        side: {"kind": (tokenizer := Tokenizer.load(path)).kind, "tokens": tokenizer.vocab_size}
-        for side, path in (("source", source), ("target", target))
-    }
     return {
         "run": str(folder),
         "model": folder.read_config().to_dict(),
-        "vocabulary": {**tokenizers, "shared": source == target},
+        "vocabulary": _describe_vocabulary(folder),
         "parameters": count_parameters(folder.model) if folder.model.exists() else None,
-        "training": folder.read_summary() or _latest_metrics(folder),
+        "training": _describe_import(folder) or folder.read_summary() or _latest_metrics(folder),
     }
+
+
+def _describe_vocabulary(folder: RunFolder) -> dict[str, Any]:
+    """Kind and size of the tokenizer of each side."""
+    from clearhead.text.loading import load_tokenizers
+
+    config = folder.read_config()
+    if config.architecture != "encoder-decoder":
+        only = {"kind": "pretrained", "tokens": config.target_vocab}
+        return {"source": only, "target": only, "shared": True}
+    source, target = load_tokenizers(folder)
+    sides = {"source": source, "target": target}
+    described = {side: {"kind": one.kind, "tokens": one.vocab_size} for side, one in sides.items()}
+    return {**described, "shared": source is target}
+
+
+def _describe_import(folder: RunFolder) -> dict[str, Any] | None:
+    """Where an imported model comes from."""
+    if not folder.imported.exists():
+        return None
+    imported = folder.read_imported()
+    return {"reason": "imported", "from": imported.source, "family": imported.family}
 
 
 def count_parameters(weights: Path) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
+from torch import nn
 
 from clearhead.control_tokens import EOS, UNK
 from clearhead.decoding.layout import lay_out_for_few_rows
@@ -24,7 +25,7 @@ from clearhead.models.transformer import Transformer, load_weights
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import Batch, collate
 from clearhead.text.lines import is_blank
-from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.loading import AnyTokenizer, load_tokenizers
 
 BATCH_TOKENS = 8_192
 """Source tokens, padding included, that one batch may hold at most: long texts are decoded in smaller batches."""
@@ -102,8 +103,8 @@ class Translator:
     def __init__(
         self,
         model: Transformer,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        source_tokenizer: AnyTokenizer,
+        target_tokenizer: AnyTokenizer,
         options: DecodingOptions | None = None,
     ) -> None:
         self.model = model
@@ -118,13 +119,18 @@ class Translator:
         Raises `RunError` when the folder holds no trained run.
         """
         folder = RunFolder(run).require()
-        options = DecodingOptions(**folder.read_recipe().decoding.model_dump())
-        model = Transformer(folder.read_config()).to(resolve_device(device)).eval()
+        config = folder.read_config()
+        if config.architecture != "encoder-decoder":
+            raise ConfigError(
+                f"{folder}: holds a model of architecture {config.architecture!r}, which doesn't translate"
+            )
+        is_imported = folder.imported.exists()
+        options = DecodingOptions(**({} if is_imported else folder.read_recipe().decoding.model_dump()))
+        model = Transformer(config).to(resolve_device(device)).eval()
         load_weights(model, folder.model)
         lay_out_for_few_rows(model)
         source, target = folder.tokenizer_paths()
-        source_tokenizer = Tokenizer.load(source)
-        target_tokenizer = source_tokenizer if source == target else Tokenizer.load(target)
+        source_tokenizer, target_tokenizer = load_tokenizers(folder)
         require_room(folder, source, source_tokenizer.vocab_size, model.config.source_vocab)
         require_room(folder, target, target_tokenizer.vocab_size, model.config.target_vocab)
         return cls(model, source_tokenizer, target_tokenizer, options)
@@ -332,7 +338,7 @@ def log_probabilities(model: Transformer, batch: Batch) -> list[float]:
 
 
 @contextmanager
-def evaluating(model: Transformer) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Dropout off, and back to what it was: a model may be in the midst of its training."""
     was_training = model.training
     model.eval()

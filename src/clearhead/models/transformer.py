@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.control_tokens import PAD
-from clearhead.errors import RunError
+from clearhead.errors import ConfigError, RunError
 from clearhead.parts.cache import DecoderCache
-from clearhead.parts.embedding import TokenEmbedding
+from clearhead.parts.embedding import make_embedding
 from clearhead.parts.layers import Decoder, Encoder
 from clearhead.parts.masks import padding_mask
-from clearhead.parts.positions import PositionalEncoding
+from clearhead.parts.positions import make_positions
 
 
 class Memory(NamedTuple):
@@ -37,13 +37,15 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        if config.architecture != "encoder-decoder":
+            raise ConfigError(f"architecture = {config.architecture!r} is no Transformer's; use `make_model`")
         self.config = config
-        self.source_embedding = TokenEmbedding(config.source_vocab, config.d_model)
-        self.target_embedding = TokenEmbedding(config.target_vocab, config.d_model)
-        self.positions = PositionalEncoding(config.d_model, dropout=config.dropout)
+        self.source_embedding = make_embedding(config, config.source_vocab)
+        self.target_embedding = make_embedding(config, config.target_vocab)
+        self.positions = make_positions(config)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        self.projection = nn.Linear(config.d_model, config.target_vocab, bias=False)
+        self.projection = nn.Linear(config.d_model, config.target_vocab, bias=config.output_bias)
         self.reset_parameters()
         self.tie_weights()
 
@@ -55,6 +57,8 @@ class Transformer(nn.Module):
                     nn.init.xavier_uniform_(module.weight)
                     nn.init.zeros_(module.bias)
         nn.init.normal_(self.projection.weight, std=0.5 * self.config.d_model**-0.5)
+        if self.projection.bias is not None:
+            nn.init.zeros_(self.projection.bias)
 
     def tie_weights(self) -> None:
         """Make the matrices one that the configuration says are one (section 3.4)."""
@@ -102,12 +106,12 @@ class Transformer(nn.Module):
         return self.projection(self.decoder.step(x, cache))
 
 
-def parameter_names(model: Transformer) -> dict[str, nn.Parameter]:
+def parameter_names(model: nn.Module) -> dict[str, nn.Parameter]:
     """Every parameter once, under its plain name; a tied matrix goes by its first name."""
     return dict(model.named_parameters())
 
 
-def load_weights(model: Transformer, path: Path) -> None:
+def load_weights(model: nn.Module, path: Path) -> None:
     """Read a file of weights, tied ones stored once, into a model of the same shape.
 
     Raises `RunError` when the file is no such file, or a name or a shape differs.
@@ -121,8 +125,16 @@ def load_weights(model: Transformer, path: Path) -> None:
     copy_weights(model, stored, origin=str(path))
 
 
-def copy_weights(model: Transformer, stored: dict[str, Tensor], *, origin: str) -> None:
-    """Copy tensors into the model by name, strictly: nothing missing, nothing left over, every shape equal."""
+def copy_weights(model: nn.Module, stored: dict[str, Tensor], *, origin: str) -> None:
+    """Copy tensors into the model by name, strictly (`require_weights`)."""
+    require_weights(model, stored, origin=origin)
+    with torch.no_grad():
+        for name, parameter in parameter_names(model).items():
+            parameter.copy_(stored[name])
+
+
+def require_weights(model: nn.Module, stored: dict[str, Tensor], *, origin: str) -> None:
+    """Refuse weights of another model: nothing may be missing, nothing left over, every shape is to be equal."""
     parameters = parameter_names(model)
     missing, unknown = sorted(parameters.keys() - stored.keys()), sorted(stored.keys() - parameters.keys())
     if missing or unknown:
@@ -135,6 +147,3 @@ def copy_weights(model: Transformer, stored: dict[str, Tensor], *, origin: str) 
             raise RunError(
                 f"{origin}: {name} has the shape {tuple(stored[name].shape)}, the model {tuple(parameter.shape)}"
             )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(stored[name])

@@ -7,6 +7,8 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from clearhead.config import ModelConfig
+
 
 class TokenEmbedding(nn.Embedding):
     """A learned vector for each token, times the root of `d_model` (section 3.4).
@@ -28,3 +30,12 @@ class TokenEmbedding(nn.Embedding):
     def forward(self, ids: Int[Tensor, "*b"]) -> Float[Tensor, "*b m"]:
         """Look the tokens up."""
         return super().forward(ids) * self.scale
+
+
+def make_embedding(config: ModelConfig, vocabulary: int) -> nn.Embedding:
+    """The token embeddings of the model's shape; GPT, BERT and LLaMA take the vectors as they are."""
+    if config.embedding == "scaled":
+        return TokenEmbedding(vocabulary, config.d_model)
+    embedding = nn.Embedding(vocabulary, config.d_model)
+    nn.init.normal_(embedding.weight, std=0.02)
+    return embedding

@@ -13,8 +13,8 @@ from clearhead.config import ModelConfig
 from clearhead.parts.attention import Mask, MultiHeadAttention
 from clearhead.parts.cache import DecoderCache, KeyValueCache, LayerCache, Rows
 from clearhead.parts.dropout import Dropout
-from clearhead.parts.feed_forward import PositionwiseFeedForward
-from clearhead.parts.normalization import LayerNorm
+from clearhead.parts.feed_forward import make_feed_forward
+from clearhead.parts.normalization import make_norm
 
 
 class AddAndNorm(nn.Module):
@@ -27,7 +27,7 @@ class AddAndNorm(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm_position == "pre"
-        self.norm = LayerNorm(config.d_model, epsilon=config.norm_epsilon)
+        self.norm = make_norm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "b t m"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "b t m"]:
@@ -42,14 +42,9 @@ def make_attention(config: ModelConfig) -> MultiHeadAttention:
     return MultiHeadAttention(config.d_model, config.n_heads, dropout=config.attention_dropout_rate)
 
 
-def make_feed_forward(config: ModelConfig) -> PositionwiseFeedForward:
-    """The feed-forward network of the model's shape."""
-    return PositionwiseFeedForward(config.d_model, config.d_ff, dropout=config.feed_forward_dropout_rate)
-
-
 def make_final_norm(config: ModelConfig) -> nn.Module:
     """Pre-norm leaves a stack's output unnormalised, so one norm closes it; post-norm needs none."""
-    return LayerNorm(config.d_model, epsilon=config.norm_epsilon) if config.norm_position == "pre" else nn.Identity()
+    return make_norm(config) if config.norm_position == "pre" else nn.Identity()
 
 
 class EncoderLayer(nn.Module):

@@ -1,0 +1,58 @@
+"""From a run folder to what one does with its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clearhead.decoding.encoder import TextEncoder
+from clearhead.decoding.generator import TextGenerator
+from clearhead.decoding.translator import Translator, require_room
+from clearhead.device import resolve_device
+from clearhead.errors import ConfigError, RunError
+from clearhead.models.bert import BERT
+from clearhead.models.gpt import GPT
+from clearhead.models.making import map_model
+from clearhead.run_folder import RunFolder
+from clearhead.text.control import Control
+from clearhead.text.pretrained import PretrainedTokenizer
+
+
+def load(run: Path | str, *, device: str = "auto") -> Translator | TextGenerator | TextEncoder:
+    """Load a run folder: a `Translator`, or, for a model with one side, a `TextGenerator` or a `TextEncoder`.
+
+    Raises `RunError` when the folder holds no model that is ready to use.
+    """
+    folder = RunFolder(run).require()
+    if folder.read_config().architecture == "encoder-decoder":
+        return Translator.load(run, device=device)
+    if not folder.shared_tokenizer.exists():
+        raise RunError(f"{folder}: the model came without a tokenizer.json; it can't read texts")
+    control = Control.from_dict(folder.read_imported().control)
+    tokenizer = PretrainedTokenizer.load(folder.shared_tokenizer, control)
+    model = map_model(folder.read_config(), folder.model)
+    require_room(folder, folder.shared_tokenizer, tokenizer.vocab_size, model.config.target_vocab)
+    model = model.to(resolve_device(device)).eval()
+    return TextGenerator(model, tokenizer) if isinstance(model, GPT) else encoder_of(model, tokenizer)
+
+
+def encoder_of(model: object, tokenizer: PretrainedTokenizer) -> TextEncoder:
+    """The encoder around a BERT."""
+    if not isinstance(model, BERT):
+        raise RunError(f"no text encoder: {type(model).__name__}")
+    return TextEncoder(model, tokenizer)
+
+
+def load_generator(run: Path | str, *, device: str = "auto") -> TextGenerator:
+    """Load a model that goes on with texts. Raises `ConfigError` for another kind."""
+    found = load(run, device=device)
+    if not isinstance(found, TextGenerator):
+        raise ConfigError(f"{run}: holds a {found.model.config.architecture}, which doesn't go on with texts")
+    return found
+
+
+def load_encoder(run: Path | str, *, device: str = "auto") -> TextEncoder:
+    """Load a model that reads texts. Raises `ConfigError` for another kind."""
+    found = load(run, device=device)
+    if not isinstance(found, TextEncoder):
+        raise ConfigError(f"{run}: holds a {found.model.config.architecture}, which has no vectors or masks")
+    return found

@@ -1,0 +1,1 @@
+"""Models from elsewhere, and ours for elsewhere: one reversible table a family."""
