@@ -52,7 +52,7 @@ def wrong_kind(call: AttentionCall) -> Finding | None:
     for masking in call.masks:
         look_at = places(masking.line, call.place)
         if masking.zero_or_one and masking.how in WRONG_KINDS:
-            causes = (
+            causes: tuple[str, ...] = (
                 "a tokenizer's attention_mask (1 = real) is given where a boolean or an additive mask is due: "
                 "mask.bool(), or masked_fill(mask == 0, -inf)",
                 "a float mask is added to the scores by scaled_dot_product_attention and nn.MultiheadAttention",
