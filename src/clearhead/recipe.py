@@ -217,7 +217,7 @@ class DiagnosticsSection(Section):
     """`[diagnostics]`: looking inside the model while it trains. It changes nothing of the training."""
 
     every: int | None = Field(None, ge=1)
-    """Updates between two measurements of gradients, activations, updates and heads by layer; 100 costs under 3 %. By
+    """Updates between two measurements of gradients, activations, updates and heads by layer. By
     default none are made."""
 
 

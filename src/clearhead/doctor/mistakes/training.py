@@ -200,7 +200,7 @@ def beams_tiled_wrongly() -> Patient:
 
 @planted("overfitting", "an optimizer step that undoes itself, a rate of nothing, weights frozen by mistake")
 def frozen_by_mistake() -> Patient:
-    """All that is not an embedding or a normalisation is frozen, as for a fine-tuning that this is not."""
+    """All weights but those of the normalisations are frozen, as for a fine-tuning that this is not."""
 
     class Model(Textbook):
         def __init__(self) -> None:
