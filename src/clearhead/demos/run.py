@@ -58,7 +58,7 @@ def pinyin_demo() -> Demo:
     return Demo(
         module=pinyin,
         task="pronounce Chinese phrases: a syllable in Latin letters (pinyin) for every character",
-        duration="about 20 minutes on one CPU core, less on two",
+        duration="about 10 minutes on two CPU cores",
         show=show_pinyin,
         attention_example=pinyin_example,
         try_next="银行行长",
