@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+import clearhead
 from clearhead.cli.info import describe_run
 from clearhead.errors import ConfigError, DataError, RunError
+from clearhead.models.transformer import Transformer, load_weights
 from clearhead.recipe import Recipe, make_recipe
 from clearhead.run_folder import RunFolder, write_atomically
 from clearhead.training.run import train
@@ -157,10 +160,11 @@ def test_a_tied_model_is_still_tied_after_resuming(tiny_recipe: MakeRecipe, reco
     names = set(load_file(folder.model))
     assert "projection.weight" not in names
     assert ("source_embedding.weight" in names and "target_embedding.weight" in names) == (tied == "output")
-    import clearhead
-
-    model = clearhead.load(folder.path, device="cpu").model
+    model = Transformer(folder.read_config())
+    load_weights(model, folder.model)
     assert model.projection.weight is model.target_embedding.weight
+    loaded = clearhead.load(folder.path, device="cpu").model  # whose projection is laid out for decoding
+    assert torch.equal(loaded.projection.weight, model.projection.weight)
 
 
 def test_the_folder_can_be_moved_and_gone_on_with(tiny_recipe: MakeRecipe, recorder, tmp_path: Path) -> None:

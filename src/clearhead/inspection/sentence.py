@@ -22,7 +22,7 @@ from clearhead.inspection.heads import KINDS, Kind, attention_path
 from clearhead.inspection.recording import record_attention
 from clearhead.inspection.statistics import HeadStatistics, sentence_statistics
 from clearhead.models.transformer import Transformer
-from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.loading import AnyTokenizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -145,7 +145,7 @@ class Inspection:
 
 def look_inside(
     model: Transformer,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[AnyTokenizer, AnyTokenizer],
     source: str,
     source_ids: Sequence[int],
     target_ids: Sequence[int],
@@ -189,7 +189,7 @@ def stack_layers(maps: Mapping[str, Tensor], kind: Kind, shape: tuple[int, int, 
 
 
 def decoding_steps(
-    logits: Float[Tensor, "t v"], written: Int[Tensor, " t"], tokenizer: Tokenizer, alternatives: int
+    logits: Float[Tensor, "t v"], written: Int[Tensor, " t"], tokenizer: AnyTokenizer, alternatives: int
 ) -> list[Step]:
     """What was written at each step, and what the model thought of it and of the best others."""
     probabilities = logits.softmax(-1)
