@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import clearhead
 from clearhead.control_tokens import BOS, EOS, UNK
 from clearhead.decoding.translator import Translator
 from clearhead.demos.files import read_tsv
@@ -54,7 +53,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--lines", type=int, default=600)
     options = parser.parse_args()
-    translator = clearhead.load(options.run, device="cpu")
+    translator = Translator.load(options.run, device="cpu")
     right: Counter[str] = Counter()
     digits = 0
     for source, date, *_ in read_tsv(options.run / "pairs" / "test.tsv")[: options.lines]:
