@@ -27,6 +27,7 @@ LAYERS = [
     "training",
     "inspection",
     "demos",
+    "experiments",
     "cli",
 ]
 

@@ -16,6 +16,7 @@ import typer
 import clearhead
 from clearhead.cli.demo import demo
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.explain import explain
 from clearhead.cli.info import info
 from clearhead.cli.score import score
 from clearhead.cli.train import train
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (train, translate, evaluate, score, info, demo):
+for command in (train, translate, evaluate, score, info, explain, demo):
     app.command()(command)
 
 

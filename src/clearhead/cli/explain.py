@@ -1,0 +1,53 @@
+"""`clearhead explain`: a claim of the textbook, run as an experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    topic: Annotated[str | None, typer.Argument(help="Which claim; none: list them.", show_default=False)] = None,
+    full: Annotated[bool, typer.Option("--full", help="Measure more: minutes, not seconds.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg, .pdf).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="Every topic, one after the other.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in docs/explain.md.")] = False,
+) -> None:
+    """Run the experiment behind a claim: the claim, its formula, what was measured, and a verdict.
+
+    Each takes under a minute on two cores. Where a claim is true only in part the verdict says so, with numbers.
+
+    \b
+    Examples:
+      clearhead explain                                # the topics
+      clearhead explain scaling
+      clearhead explain positions --plot positions.png
+      clearhead explain residual --full --seed 7
+      clearhead explain --all --markdown > report.md
+    """
+    from clearhead.errors import ConfigError
+    from clearhead.experiments.report import as_markdown, print_result
+    from clearhead.experiments.result import Effort
+    from clearhead.experiments.topics import all_topics, find_topic
+
+    if topic is not None and everything:
+        raise ConfigError(f"give either a topic ({topic!r}) or --all")
+    if plot is not None and topic is None:
+        raise ConfigError("--plot draws one topic: name it")
+    if topic is None and not everything:
+        for known in all_topics():
+            print(f"{known.name:16} {known.title}")
+        return
+    for chosen in all_topics() if topic is None else [find_topic(topic)]:
+        result = chosen.run(Effort.FULL if full else Effort.NORMAL, seed)
+        if markdown:
+            print(as_markdown(chosen, result), flush=True)
+        else:
+            print_result(chosen, result)
+        if plot is not None:
+            from clearhead.experiments.plot import draw
+
+            draw(result.chart, plot)

@@ -1,0 +1,139 @@
+"""What residual connections do for deep stacks, and where the norm goes (section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.experiments.learning import (
+    Examples,
+    Tagger,
+    glorot,
+    options,
+    random_letters,
+    seeded,
+    small_shape,
+    train_tagger,
+)
+from clearhead.experiments.result import Chart, Effort, Result, Table, judge
+from clearhead.parts.layers import AddAndNorm, Encoder
+
+TITLE = "residual connections keep the gradient through depth; post-norm and pre-norm"
+CLAIM = (
+    "Deep networks lose gradients; the identity path of residual connections keeps them; post-norm balances flow and "
+    "stability."
+)
+FORMULA = """post-norm: LayerNorm(x + Dropout(Sublayer(x)))          as published
+pre-norm:  x + Dropout(Sublayer(LayerNorm(x)))          as most use today
+without:   LayerNorm(Dropout(Sublayer(x)))              the residual taken out"""
+
+KINDS = ("without", "post", "pre")
+WIDTH, LETTERS, TOKENS = 32, 8, 12
+
+
+class NormAlone(AddAndNorm):
+    """Add & Norm without the Add."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Only the sublayer and its norm."""
+        return self.norm(self.dropout(sublayer(x)))
+
+
+def measure(effort: Effort, seed: int) -> Result:
+    """The gradient at each layer of a new encoder, and short trainings of a deep one."""
+    depths = effort.of([2, 24], [2, 6, 12, 24, 48], [2, 4, 6, 12, 24, 48, 96])
+    norms = {kind: {depth: gradient_by_layer(kind, depth) for depth in depths} for kind in KINDS}
+    kept = {kind: {depth: norm[0] / norm[-1] for depth, norm in norms[kind].items()} for kind in KINDS}
+    depth = effort.of(12, 12, 24)
+    losses = {
+        (kind, warmup): final_loss(kind, depth, warmup, effort, seed)
+        for kind in ("post", "pre")
+        for warmup in (False, True)
+    }
+    lost = final_loss("without", depth, True, effort, seed)
+
+    deepest = depths[-1]
+    holds = kept["without"][deepest] < 0.1 * min(kept["post"][deepest], kept["pre"][deepest])
+    verdict = (
+        f"Through {deepest} layers {kept['pre'][deepest]:.1f} times the last layer's gradient arrives at the first with "
+        f"pre-norm, {kept['post'][deepest]:.1e} times with post-norm and {kept['without'][deepest]:.0e} times without a "
+        f"residual; trained at {depth} layers the loss becomes {losses['pre', True]:.2f} (pre-norm), "
+        f"{losses['post', True]:.2f} (post-norm) and {lost:.2f} (no residual) with a warm-up, and "
+        f"{losses['pre', False]:.2f} and {losses['post', False]:.2f} for pre- and post-norm without one, where guessing "
+        f"has {torch.tensor(float(LETTERS)).log():.2f}"
+        + (": post-norm, whose norms interrupt the identity path, is the delicate one." if _post_worse(losses) else ".")
+    )
+    return Result(
+        judge(holds, partly=_post_worse(losses)),
+        verdict,
+        [
+            Table(
+                "Gradient at the first layer's input over that at the last layer's, untrained",
+                ("layers", *KINDS),
+                [(d, *(kept[kind][d] for kind in KINDS)) for d in depths],
+            ),
+            Table(
+                f"Training loss (nats) of {depth} layers, last tenth of the updates",
+                ("norm", "without warm-up", "with warm-up"),
+                [
+                    *((kind, losses[kind, False], losses[kind, True]) for kind in ("post", "pre")),
+                    ("no residual", "", lost),
+                ],
+            ),
+        ],
+        Chart(
+            f"Gradient by layer, {deepest} layers, untrained",
+            "layer",
+            "norm of the gradient over the last layer's",
+            {k: [(i + 1, norm / norms[k][deepest][-1]) for i, norm in enumerate(norms[k][deepest])] for k in KINDS},
+            log_y=True,
+        ),
+    )
+
+
+def _post_worse(losses: dict[tuple[str, bool], float]) -> bool:
+    return max(losses["post", False], losses["post", True]) > 2 * losses["pre", True] + 0.1
+
+
+def make_encoder(kind: str, depth: int) -> Encoder:
+    """A stack of one kind, with the Transformer's first weights."""
+    shape = {"n_heads": 2, "norm_position": "pre" if kind == "pre" else "post"}
+    config = small_shape(LETTERS, width=WIDTH, layers=depth, **shape)
+    encoder = Encoder(config)
+    if kind == "without":
+        for layer in encoder.layers:
+            layer.add_and_norm_1, layer.add_and_norm_2 = NormAlone(config), NormAlone(config)
+    glorot(encoder)
+    return encoder
+
+
+def gradient_by_layer(kind: str, depth: int) -> list[float]:
+    """The norm of a random loss' gradient by the input of each layer, the first layer's first."""
+    torch.manual_seed(depth)
+    encoder = make_encoder(kind, depth)
+    x = torch.randn(4, TOKENS, WIDTH, requires_grad=True)
+    inputs = []
+    for layer in encoder.layers:
+        x.retain_grad()
+        inputs.append(x)
+        x = layer(x)
+    output = encoder.norm(x)
+    (output * torch.randn_like(output)).sum().backward()  # type: ignore[no-untyped-call]
+    return [float(x.grad.norm()) for x in inputs if x.grad is not None]
+
+
+def final_loss(kind: str, depth: int, warmup: bool, effort: Effort, seed: int) -> float:
+    """Train on naming the letter before; the mean loss of the last tenth."""
+    torch.manual_seed(seed)
+    config = small_shape(LETTERS, width=WIDTH, layers=depth, n_heads=2)
+    model, generator = Tagger(config, encoder=make_encoder(kind, depth)), seeded(seed)
+
+    def draw() -> Examples:
+        ids = random_letters(16, TOKENS, LETTERS, generator)
+        return ids, nn.functional.pad(ids[:, :-1], (1, 0))
+
+    updates = effort.of(60, 160, 1000)
+    losses = train_tagger(model, draw, options(updates, 3e-3, warmup=updates // 2 if warmup else 0))
+    return sum(losses[-updates // 10 :]) / len(losses[-updates // 10 :])
