@@ -21,7 +21,7 @@ FORMULA = "mask[t, u] = (u ≤ t): position t sees itself and what is before it,
 
 LETTERS, LENGTH = 8, 6
 Task = str
-"""`reverse`: the target is the source backwards. `chance`: the target is drawn apart from it, so nothing can be learned."""
+"""`reverse`: the target is the source backwards. `chance`: the target is drawn apart from it: nothing to learn."""
 
 
 class LeakyAttention(MultiHeadAttention):
@@ -64,8 +64,8 @@ def measure(effort: Effort, seed: int) -> Result:
         leaky.teacher_forced > 0.9 > leaky.free_running + 0.2
     )
     verdict = (
-        f"The leaky decoder gets to a loss of {leaky.loss:.2f} and {leaky.teacher_forced:.0%} of the tokens, but writes "
-        f"only {leaky.free_running:.0%} of them right on its own (guessing: {1 / LETTERS:.0%}), the right one "
+        f"The leaky decoder gets to a loss of {leaky.loss:.2f} and {leaky.teacher_forced:.0%} of the tokens, but "
+        f"writes only {leaky.free_running:.0%} of them right on its own (guessing: {1 / LETTERS:.0%}), the right one "
         f"{right.teacher_forced:.0%} and {right.free_running:.0%}; on targets drawn by chance, where no honest model "
         f"gets below {floor:.2f} nats, the leaky one shows {impossible.loss:.2f}: a loss too good to be true is a leak."
     )

@@ -44,8 +44,8 @@ def measure(effort: Effort, seed: int) -> Result:
     unsure = smooth.perplexity > plain.perplexity and smooth.confidence < plain.confidence
     better = smooth.accuracy > plain.accuracy
     verdict = (
-        f"With smoothing of 0.1 the test perplexity is {smooth.perplexity:.3f} instead of {plain.perplexity:.3f} and the "
-        f"mean confidence {smooth.confidence:.1%} instead of {plain.confidence:.1%}; the accuracy is "
+        f"With smoothing of 0.1 the test perplexity is {smooth.perplexity:.3f} instead of {plain.perplexity:.3f} and "
+        f"the mean confidence {smooth.confidence:.1%} instead of {plain.confidence:.1%}; the accuracy is "
         f"{smooth.accuracy:.1%} instead of {plain.accuracy:.1%}"
         + ("." if better else ": on this small task, where each text has one right answer, accuracy gained nothing.")
     )

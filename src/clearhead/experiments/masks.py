@@ -25,7 +25,7 @@ TOKENS, PADDED = 12, 5
 
 
 def measure(effort: Effort, seed: int) -> Result:
-    """The weight that hidden keys get, by the way of masking and the size of the scores; and rows with no key at all."""
+    """The weight of hidden keys, by the way of masking and the size of the scores; and rows with no key at all."""
     scales = [1.0, 100.0, 1e4, 1e6] if effort < Effort.FULL else [10.0**power for power in range(9)]
     hidden = {fill: {scale: hidden_weight(fill, scale) for scale in scales} for fill in FILLS}
     dead = [(fill, *dead_row(fill)) for fill in ("ours", "-inf", "-1e9")]

@@ -49,7 +49,9 @@ class LearnedPositions(nn.Module):
 class RotaryAttention(MultiHeadAttention):
     """Queries and keys are turned by their position (Su et al., 2021), so that scores see distances alone."""
 
-    def forward(self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Self-attention."""
         key, value = self.keys_and_values(x)
         query = self.split_heads(self.w_q(x))
@@ -88,8 +90,8 @@ def measure(effort: Effort, seed: int) -> Result:
     verdict = (
         f"Without positions a permuted input gives the permuted output to {order['none']:.0e} (with them it differs by "
         f"{order['sinusoids']:.1f}), one matrix R_k moves every position by k to {shifts[0][1]:.0e}; but trained "
-        f"on up to {longest} tokens, sinusoids are right for {inside:.0%} at {longest}, {double:.0%} at {2 * longest} and "
-        f"{four:.0%} at {4 * longest} tokens (learned {carried['learned']:.0%}, rotary {carried['rotary']:.0%}, "
+        f"on up to {longest} tokens, sinusoids are right for {inside:.0%} at {longest}, {double:.0%} at {2 * longest} "
+        f"and {four:.0%} at {4 * longest} tokens (learned {carried['learned']:.0%}, rotary {carried['rotary']:.0%}, "
         f"guessing {1 / LETTERS:.0%}): being defined everywhere is "
         + ("here enough to extrapolate." if extrapolates else "not the same as extrapolating.")
     )

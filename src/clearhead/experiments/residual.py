@@ -57,12 +57,12 @@ def measure(effort: Effort, seed: int) -> Result:
     deepest = depths[-1]
     holds = kept["without"][deepest] < 0.1 * min(kept["post"][deepest], kept["pre"][deepest])
     verdict = (
-        f"Through {deepest} layers {kept['pre'][deepest]:.1f} times the last layer's gradient arrives at the first with "
-        f"pre-norm, {kept['post'][deepest]:.1e} times with post-norm and {kept['without'][deepest]:.0e} times without a "
-        f"residual; trained at {depth} layers the loss becomes {losses['pre', True]:.2f} (pre-norm), "
+        f"Through {deepest} layers {kept['pre'][deepest]:.1f} times the last layer's gradient arrives at the first "
+        f"with pre-norm, {kept['post'][deepest]:.1e} times with post-norm and {kept['without'][deepest]:.0e} times without "
+        f"a residual; trained at {depth} layers the loss becomes {losses['pre', True]:.2f} (pre-norm), "
         f"{losses['post', True]:.2f} (post-norm) and {lost:.2f} (no residual) with a warm-up, and "
-        f"{losses['pre', False]:.2f} and {losses['post', False]:.2f} for pre- and post-norm without one, where guessing "
-        f"has {torch.tensor(float(LETTERS)).log():.2f}"
+        f"{losses['pre', False]:.2f} and {losses['post', False]:.2f} for pre- and post-norm without one, where "
+        f"guessing has {torch.tensor(float(LETTERS)).log():.2f}"
         + (": post-norm, whose norms interrupt the identity path, is the delicate one." if _post_worse(losses) else ".")
     )
     return Result(
