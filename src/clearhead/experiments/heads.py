@@ -52,7 +52,8 @@ def measure(effort: Effort, seed: int) -> Result:
     verdict = (
         f"With the same {rows[0][2]:,} parameters and {rows[0][3]:,} operations, the training loss on two relations at "
         f"once gets to {loss[1]:.2f} with one head and {loss[2]:.2f} with two ({right[1]:.0%} and {right[2]:.0%} "
-        f"right), the least with {best}; equal work is not equal time: {more} heads took {slower:.1f} times as long as one."
+        f"right), the least with {best}; equal work is not equal time: {more} heads took {slower:.1f} times as long as "
+        "one."
     )
     return Result(
         judge(holds, partly=best != more or slower > 1.2),

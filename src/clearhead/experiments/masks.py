@@ -18,8 +18,8 @@ CLAIM = (
 )
 FORMULA = "weights = softmax(masked_fill(Q Kᵀ / √d_k, ¬mask, -∞)),   mask (b, 1, 1, k) against scores (b, h, q, k)"
 
-FILLS = ("-inf", "-1e9", "-1e4", "0/1 added", "forgotten")
-"""Ways to mask as they are seen in the wild; `0/1 added` is a float mask that torch adds to the scores."""
+FILLS = ("-inf", "-1e9", "-1e4", "-1e4 added", "0/1 added", "forgotten")
+"""Ways to mask as they are seen in the wild. `added`: to the score, instead of taking its place."""
 TOKENS, PADDED = 12, 5
 """A sentence of 12 places, of which the last 5 are padding."""
 
@@ -36,7 +36,8 @@ def measure(effort: Effort, seed: int) -> Result:
     holds = exact == 0.0 and heads == 0.0 and dead[0][1] == 0.0 and dead[0][2] == "no"
     verdict = (
         f"With minus infinity hidden keys have a weight of exactly {exact:g} at every size of the scores, alike in all "
-        f"heads; -1e4 gives way when scores reach it ({hidden['-1e4'][1e4]:.0%} of the attention on padding at 1e4), a "
+        f"heads; -1e4 gives way to large scores (at 1e6 {hidden['-1e4'][1e6]:.1%} of the attention is on "
+        f"padding, {hidden['-1e4 added'][1e6]:.0%} when it is added), a "
         f"0/1 mask that is added leaves {hidden['0/1 added'][1.0]:.0%} there at ordinary scores and a forgotten mask "
         f"{hidden['forgotten'][1.0]:.0%}; but minus infinity alone turns a row without any key into NaN (here it is "
         "zeros), which is where the textbook's rule needs a second one."
@@ -71,6 +72,8 @@ def measure(effort: Effort, seed: int) -> Result:
 def hide(scores: Tensor, allowed: Tensor, fill: str) -> Tensor:
     """The scores with their hidden places treated in one of the ways of `FILLS`."""
     match fill:
+        case "-1e4 added":
+            return scores - 1e4 * (~allowed).to(scores.dtype)
         case "0/1 added":
             return scores + allowed.to(scores.dtype)
         case "forgotten":
@@ -100,7 +103,7 @@ def hidden_weight(fill: str, scale: float) -> float:
 def dead_row(fill: str) -> tuple[float, str]:
     """A sentence that is all padding: the attention's sum, and whether its gradient is NaN."""
     query = torch.randn(1, 1, 3, 16, requires_grad=True)
-    key = torch.randn(1, 1, TOKENS, 16)
+    key = torch.randn(1, 1, TOKENS, 16, requires_grad=True)
     nothing = torch.zeros(1, 1, 1, TOKENS, dtype=torch.bool)
     if fill == "ours":
         output, weights = scaled_dot_product_attention(query, key, key, nothing)
@@ -108,8 +111,8 @@ def dead_row(fill: str) -> tuple[float, str]:
         weights = hide(query @ key.transpose(-2, -1) / math.sqrt(16), nothing, fill).softmax(-1)
         output = weights @ key
     output.sum().backward()  # type: ignore[no-untyped-call]
-    assert query.grad is not None
-    return float(weights.sum(-1).mean()), "yes" if bool(query.grad.isnan().any()) else "no"
+    poisoned = any(x.grad is None or bool(x.grad.isnan().any()) for x in (query, key))
+    return float(weights.detach().sum(-1).mean()), "yes" if poisoned else "no"
 
 
 def half_precision(fill: str) -> str:

@@ -58,8 +58,8 @@ def measure(effort: Effort, seed: int) -> Result:
     holds = kept["without"][deepest] < 0.1 * min(kept["post"][deepest], kept["pre"][deepest])
     verdict = (
         f"Through {deepest} layers {kept['pre'][deepest]:.1f} times the last layer's gradient arrives at the first "
-        f"with pre-norm, {kept['post'][deepest]:.1e} times with post-norm and {kept['without'][deepest]:.0e} times without "
-        f"a residual; trained at {depth} layers the loss becomes {losses['pre', True]:.2f} (pre-norm), "
+        f"with pre-norm, {kept['post'][deepest]:.1e} times with post-norm and {kept['without'][deepest]:.0e} times "
+        f"without a residual; trained at {depth} layers the loss becomes {losses['pre', True]:.2f} (pre-norm), "
         f"{losses['post', True]:.2f} (post-norm) and {lost:.2f} (no residual) with a warm-up, and "
         f"{losses['pre', False]:.2f} and {losses['post', False]:.2f} for pre- and post-norm without one, where "
         f"guessing has {torch.tensor(float(LETTERS)).log():.2f}"
