@@ -38,7 +38,7 @@ def test_sinusoids_do_not_carry_to_four_times_the_length(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_batch_norm_needs_more_than_one_sentence(seed: int) -> None:
+def held_out_batch_norm_needs_more_than_one_sentence(seed: int) -> None:
     layer, batch = (normalization.held_out_loss(kind, 2, QUICK, seed) for kind in ("layer", "batch"))
     assert layer < 0.7 * batch
 
@@ -129,7 +129,7 @@ def test_post_norm_at_a_high_rate_wants_a_warmup() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_smoothing_makes_less_sure(seed: int) -> None:
     pytest.importorskip("babel")
-    _, batch = dates_task.test_batch(QUICK)
+    _, batch = dates_task.held_out_batch(QUICK)
     plain, smooth = (
         label_smoothing.measured(
             dates_task.train_dates(QUICK, seed, updates=150, rate=4e-3, warmup=40, smoothing=amount)[0], batch
@@ -151,7 +151,7 @@ def test_the_least_possible_loss_is_that_of_the_smoothed_targets() -> None:
 def test_a_beam_finds_what_is_likelier() -> None:
     pytest.importorskip("babel")
     model, _ = dates_task.train_dates(QUICK, 1, updates=60, rate=4e-3, warmup=20)
-    dates, _ = dates_task.test_batch(QUICK)
+    dates, _ = dates_task.held_out_batch(QUICK)
     few = dates._replace(test=dates.test[:25])
     (greedy, _), (wide, _) = (beam.decode(model, few, size, 0.0) for size in (1, 4))
     assert sum(h.log_probability for h in wide) > sum(h.log_probability for h in greedy) + 0.5

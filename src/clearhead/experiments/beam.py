@@ -8,7 +8,7 @@ from typing import NamedTuple
 from clearhead.control_tokens import EOS
 from clearhead.decoding.options import DecodingOptions
 from clearhead.decoding.search import Finished, search
-from clearhead.experiments.dates_task import Dates, test_batch, train_dates
+from clearhead.experiments.dates_task import Dates, held_out_batch, train_dates
 from clearhead.experiments.result import Chart, Effort, Result, Table, judge
 from clearhead.models.transformer import Transformer
 
@@ -35,7 +35,7 @@ def measure(effort: Effort, seed: int) -> Result:
     """A half-trained model decoded with several beams, with and without the length penalty."""
     updates = effort.of(120, 220, 600)
     model, _ = train_dates(effort, seed, updates=updates, rate=4e-3, warmup=updates // 4)
-    dates, _ = test_batch(effort)
+    dates, _ = held_out_batch(effort)
     tested = dates._replace(test=dates.test[: effort.of(50, 200, 400)])
     beams = effort.of([1, 4], [1, 2, 4, 8], [1, 2, 4, 8, 16, 32])
     outputs = {beam: decode(model, tested, beam, 0.0) for beam in beams}

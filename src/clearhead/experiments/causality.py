@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from clearhead.experiments.learning import options, random_letters, seeded, smal
 from clearhead.experiments.result import Chart, Effort, Result, Table, judge
 from clearhead.models.transformer import Transformer
 from clearhead.parts.attention import MultiHeadAttention
+from clearhead.parts.layers import DecoderLayer
 from clearhead.text.batches import Batch, collate
 
 TITLE = "a decoder that sees the future cheats"
@@ -94,9 +95,9 @@ def train(task: Task, leaky: bool, effort: Effort, seed: int) -> Learned:
     torch.manual_seed(seed)
     model = Transformer(small_shape(LETTERS, width=32, layers=1, n_heads=2))
     if leaky:
-        for layer in model.decoder.layers:
+        for layer in cast("list[DecoderLayer]", model.decoder.layers):
             attention = LeakyAttention(32, 2)
-            attention.load_state_dict(layer.self_attention.state_dict())  # type: ignore[operator]
+            attention.load_state_dict(layer.self_attention.state_dict())
             layer.self_attention = attention
     generator = seeded(seed)
     updates = effort.of(150, 400, 2000)

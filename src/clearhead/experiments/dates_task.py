@@ -77,7 +77,7 @@ def train_dates(
     return model, train_transformer(model, draw, chosen)
 
 
-def test_batch(effort: Effort) -> tuple[Dates, Batch]:
+def held_out_batch(effort: Effort) -> tuple[Dates, Batch]:
     """The task, and its test pairs as one batch."""
     dates = load_dates(effort.of(1500, 4000, 20_000))
     return dates, collate(dates.test)

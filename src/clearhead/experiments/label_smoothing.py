@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from clearhead.experiments.dates_task import test_batch, train_dates
+from clearhead.experiments.dates_task import held_out_batch, train_dates
 from clearhead.experiments.result import Chart, Effort, Result, Table, judge
 from clearhead.models.transformer import Transformer
 from clearhead.text.batches import Batch
@@ -36,7 +36,7 @@ def measure(effort: Effort, seed: int) -> Result:
     amounts = effort.of([0.0, 0.1], [0.0, 0.1, 0.3], [0.0, 0.05, 0.1, 0.2, 0.3])
     updates = effort.of(200, 350, 2000)
     found, curves = {}, {}
-    _, batch = test_batch(effort)
+    _, batch = held_out_batch(effort)
     for amount in amounts:
         model, losses = train_dates(effort, seed, updates=updates, rate=4e-3, warmup=updates // 4, smoothing=amount)
         found[amount], curves[amount] = measured(model, batch), losses

@@ -52,7 +52,21 @@ def glorot(module: nn.Module) -> None:
                 nn.init.zeros_(part.bias)
 
 
-class Tagger(nn.Module):
+class Labeller(nn.Module):
+    """Gives every position a label: states, and their projection."""
+
+    projection: nn.Linear
+
+    def states(self, ids: Tensor) -> Tensor:
+        """`(b, t)` token ids to `(b, t, m)`."""
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits of each position's label."""
+        return self.projection(self.states(ids))
+
+
+class Tagger(Labeller):
     """An encoder that gives every position a label: embedding, positions, encoder layers, projection."""
 
     def __init__(
@@ -68,10 +82,6 @@ class Tagger(nn.Module):
     def states(self, ids: Tensor) -> Tensor:
         """`(b, t)` token ids to `(b, t, m)`."""
         return self.encoder(self.positions(self.embedding(ids)), padding_mask(ids, PAD))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Logits of each position's label."""
-        return self.projection(self.states(ids))
 
 
 def random_letters(count: int, length: int, tokens: int, generator: torch.Generator) -> Tensor:
@@ -107,8 +117,8 @@ def learn(model: nn.Module, options: TrainingSection, gradient: Callable[[], flo
     return losses
 
 
-def train_tagger(model: nn.Module, draw: Callable[[], Examples], options: TrainingSection) -> list[float]:
-    """Train anything with `states` and a `projection` on freshly drawn examples."""
+def train_tagger(model: Labeller, draw: Callable[[], Examples], options: TrainingSection) -> list[float]:
+    """Train on freshly drawn examples, by the project's own loss."""
 
     def gradient() -> float:
         ids, labels = draw()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.experiments.learning import (
     Examples,
+    Labeller,
     Tagger,
     glorot,
     loss_and_accuracy,
@@ -35,7 +36,7 @@ attention:  every position from every other: 1 step, and a path of length 1 (tab
 WIDTH, LETTERS = 32, 8
 
 
-class LSTMTagger(nn.Module):
+class LSTMTagger(Labeller):
     """Torch's LSTM in the place of the encoder; of about as many parameters (3 layers against 2)."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -47,10 +48,6 @@ class LSTMTagger(nn.Module):
     def states(self, ids: Tensor) -> Tensor:
         """`(b, t)` token ids to `(b, t, m)`."""
         return self.lstm(self.embedding(ids))[0]
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Logits of each position's label."""
-        return self.projection(self.states(ids))
 
 
 def measure(effort: Effort, seed: int) -> Result:
@@ -69,11 +66,11 @@ def measure(effort: Effort, seed: int) -> Result:
     d = recalls[-1]
     holds = lost < 1e-3 * kept and recalled["Transformer"][d] > recalled["LSTM"][d] + 0.3
     verdict = (
-        f"Over {far} tokens {lost:.0e} of the gradient over one token is left in an untrained LSTM and {kept:.2f} in "
+        f"Over {far} tokens {lost:.0e} of the gradient over one is left in an untrained LSTM and {kept:.2f} in "
         f"an untrained Transformer; a letter {d} tokens back is recalled by {recalled['LSTM'][d]:.0%} and "
         f"{recalled['Transformer'][d]:.0%} after the same updates (guessing: {1 / LETTERS:.0%}); the LSTM needs n "
-        f"steps in a row and the Transformer one a layer, and on this processor, "
-        f"with {torch.get_num_threads()} thread(s) to be parallel on, it takes {faster[lengths[0]]:.1f} times as long at n = {lengths[0]} and "
+        f"steps in a row and the Transformer one a layer, and on this processor, with {torch.get_num_threads()} thread(s) "
+        f"to be parallel on, it takes {faster[lengths[0]]:.1f} times as long at n = {lengths[0]} and "
         f"{faster[longest]:.1f} times at n = {longest:,}"
         + (", where attention's n² shows." if faster[longest] < faster[lengths[0]] else ".")
     )
@@ -140,7 +137,7 @@ def recall(kind: str, distance: int, effort: Effort, seed: int) -> float:
     """Train on naming, at the end, the letter `distance` tokens before; accuracy on fresh sequences."""
     torch.manual_seed(seed)
     config = small_shape(LETTERS, width=WIDTH, layers=2, n_heads=2)
-    model = LSTMTagger(config) if kind == "LSTM" else Tagger(config)
+    model: Labeller = LSTMTagger(config) if kind == "LSTM" else Tagger(config)
     generator = seeded(seed)
     train_tagger(model, lambda: recall_task(32, distance, generator), options(effort.of(150, 250, 2000), 3e-3))
     return loss_and_accuracy(model, recall_task(256, distance, seeded(99)))[1]
