@@ -69,7 +69,7 @@ def measure(effort: Effort, seed: int) -> Result:
         f"Over {far} tokens {lost:.0e} of the gradient over one is left in an untrained LSTM and {kept:.2f} in "
         f"an untrained Transformer; a letter {d} tokens back is recalled by {recalled['LSTM'][d]:.0%} and "
         f"{recalled['Transformer'][d]:.0%} after the same updates (guessing: {1 / LETTERS:.0%}); the LSTM needs n "
-        f"steps in a row and the Transformer one a layer, and on this processor, with {torch.get_num_threads()} thread(s) "
+        f"steps in a row and the Transformer one a layer, and here, with {torch.get_num_threads()} thread(s) "
         f"to be parallel on, it takes {faster[lengths[0]]:.1f} times as long at n = {lengths[0]} and "
         f"{faster[longest]:.1f} times at n = {longest:,}"
         + (", where attention's n² shows." if faster[longest] < faster[lengths[0]] else ".")
