@@ -8,10 +8,15 @@ import pytest
 import torch
 from torch import nn
 
+from clearhead.decoding.options import DecodingOptions
 from clearhead.experiments import cost, masks, normalization, positions, recurrence, residual, scaling
+from clearhead.experiments.learning import small_shape
 from clearhead.parts.attention import fused_attention, scaled_dot_product_attention
+from clearhead.parts.layers import AddAndNorm
+from clearhead.parts.masks import causal_mask
 from clearhead.parts.normalization import LayerNorm, layer_norm
 from clearhead.parts.positions import sinusoids
+from clearhead.training.schedules import learning_rate
 
 SEEDS = [1, 2, 3]
 
@@ -103,7 +108,23 @@ def test_gradients_are_lost_without_a_residual(depth: int) -> None:
     assert arrives["pre"] > 10 * arrives["without"]
 
 
-# masks
+@pytest.mark.parametrize("position", ["post", "pre"])
+def test_add_and_norm_is_its_formula(position: str) -> None:
+    part = AddAndNorm(small_shape(3, width=6, n_heads=2, norm_position=position)).double()
+    x, matrix = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(6, 6, dtype=torch.float64)
+
+    def normalised(x: torch.Tensor) -> torch.Tensor:
+        return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
+
+    expected = normalised(x + x @ matrix) if position == "post" else x + normalised(x) @ matrix
+    torch.testing.assert_close(part(x, lambda x: x @ matrix), expected)
+
+
+# masks and causality
+
+
+def test_the_future_is_what_comes_later() -> None:
+    assert causal_mask(3, 3).tolist() == [[u <= t for u in range(3)] for t in range(3)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -133,6 +154,20 @@ def test_half_precision_has_no_room_for_a_large_number() -> None:
     assert masks.half_precision("-inf") == "-inf"
     assert masks.half_precision("-1e4") == "-10000"
     assert "overflow" in masks.half_precision("-1e9")
+
+
+# schedules and search
+
+
+def test_the_rate_of_the_paper_is_its_formula() -> None:
+    for update in (1, 17, 4000, 5000):
+        expected = 512**-0.5 * min(update**-0.5, update * 4000**-1.5)
+        assert learning_rate("paper", update, peak=0.0, warmup=4000) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_score_of_a_hypothesis_is_its_formula() -> None:
+    score = DecodingOptions(length_penalty=0.6).score(-3.0, 11)
+    assert score == pytest.approx(-3.0 / ((5 + 11) / 6) ** 0.6, rel=1e-12)
 
 
 # cost

@@ -23,6 +23,7 @@ from clearhead.experiments import (
 )
 from clearhead.experiments.result import Effort
 from clearhead.parts.attention import MultiHeadAttention
+from clearhead.parts.dropout import Dropout
 from clearhead.parts.feed_forward import PositionwiseFeedForward
 from clearhead.training.loss import smoothed_cross_entropy
 from clearhead.training.schedules import learning_rate
@@ -113,6 +114,8 @@ def test_dropout_helps_where_data_are_few(seed: int) -> None:
 
 
 def test_dropout_keeps_the_mean() -> None:
+    kept = Dropout(0.25).train()(torch.full((1000,), 3.0))
+    assert set(kept.tolist()) == {0.0, 4.0}
     for p in (0.1, 0.5):
         assert dropout.mean_kept(p) == pytest.approx(1.0, abs=0.02)
 
