@@ -45,7 +45,7 @@ def held_out_batch_norm_needs_more_than_one_sentence(seed: int) -> None:
 
 
 def test_a_deep_stack_without_residuals_learns_nothing() -> None:
-    without, pre = (residual.final_loss(kind, 12, True, QUICK, 1) for kind in ("without", "pre"))
+    without, pre = (residual.final_loss(kind, 12, True, QUICK, 1) for kind in ("norm only", "pre"))
     assert without > 0.9 * math.log(residual.LETTERS)
     assert pre < 0.5 * math.log(residual.LETTERS)
 

@@ -29,7 +29,7 @@ CLAIM = (
 )
 FORMULA = "FFN(x) = max(0, x W_1 + b_1) W_2 + b_2,   W_1 (d_model, d_ff), W_2 (d_ff, d_model)"
 
-WIDTH, LETTERS = 32, 8
+WIDTH, LETTERS = 32, 24
 STACKS = ("attention", "attention, FFN", "attention, residual", "attention, FFN, residual")
 
 
@@ -90,14 +90,15 @@ def measure(effort: Effort, seed: int) -> Result:
 def spread_by_depth(name: str, depths: list[int]) -> dict[int, float]:
     """`‖x - mean over positions‖ / ‖x‖` after so many layers (Dong et al., 2021, "Attention is not all you need")."""
     torch.manual_seed(1)
-    x, spread = torch.randn(8, 16, WIDTH), {}
+    x, spread = torch.randn(8, 16, WIDTH, dtype=torch.float64), {}
     for depth in range(1, depths[-1] + 1):
         parts: list[nn.Module] = [MultiHeadAttention(WIDTH, 2)]
         if "FFN" in name:
             parts.append(PositionwiseFeedForward(WIDTH, 4 * WIDTH))
         for part in parts:
             glorot(part)
-            x = x + part(x) if "residual" in name else part(x)
+            found = part.double()(x)
+            x = x + found if "residual" in name else found
         if depth in depths:
             spread[depth] = float((x - x.mean(1, keepdim=True)).norm() / x.norm())
     return spread
@@ -129,5 +130,5 @@ def table_loss(factor: int, effort: Effort, seed: int) -> tuple[float, float]:
         letters = ids - CONTROL_COUNT
         return ids, nn.functional.pad(table[letters[:, 1:], letters[:, :-1]], (1, 0))
 
-    train_tagger(model, lambda: draw(64, generator), options(effort.of(250, 500, 3000), 5e-3))
+    train_tagger(model, lambda: draw(64, generator), options(effort.of(300, 600, 3000), 5e-3))
     return loss_and_accuracy(model, draw(128, seeded(99)))
