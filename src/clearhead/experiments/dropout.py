@@ -68,9 +68,12 @@ def measure(effort: Effort, seed: int) -> Result:
         ],
         Chart(
             f"Loss on {SENTENCES} sentences",
-            "0 training, 1 test",
-            "nats",
-            {name: [(0.0, found[name][0]), (1.0, found[name][1])] for name in names},
+            "rate of dropout, everywhere",
+            "loss (nats)",
+            {
+                side: [(RATES[name][0], found[name][place]) for name in names if len(set(RATES[name])) == 1]
+                for place, side in enumerate(("training", "test"))
+            },
         ),
         [f"The mean of 1 after dropout: {', '.join(f'{mean:.3f} at p = {p}' for p, mean in expectation.items())}."],
     )

@@ -54,8 +54,8 @@ def measure(effort: Effort, seed: int) -> Result:
     holds = four[0] < 0.8 * none[0] and alone < 0.01
     best = min(factors, key=lambda factor: trained[factor][0])
     verdict = (
-        f"On a random table of letter pairs the held-out loss is {none[0]:.2f} ({none[1]:.0%} right) without a "
-        f"feed-forward network and {four[0]:.2f} ({four[1]:.0%}) with d_ff = 4 d_model, the least with {best} d_model; "
+        f"On a random table of letter pairs the held-out loss is {none[0]:.2f} ({none[1]:.1%} right) without a "
+        f"feed-forward network and {four[0]:.2f} ({four[1]:.1%}) with d_ff = 4 d_model, the least with {best} d_model; "
         f"after {deep} layers of pure attention {alone:.0e} of the difference between positions is left, with "
         f"feed-forward networks {with_ffn:.0e} and with residuals alone {with_residual:.2f}: against this collapse it "
         "is the residual that helps most, not the feed-forward network."

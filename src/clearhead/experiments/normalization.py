@@ -49,14 +49,15 @@ def measure(effort: Effort, seed: int) -> Result:
     losses = {size: [held_out_loss(kind, size, effort, seed) for kind in ("layer", "batch")] for size in sizes}
     biased = [(width, (width / (width - 1)) ** 0.5 - 1) for width in (8, 64, 512)]
 
+    works = losses[sizes[-1]][1] < 1.5 * losses[sizes[-1]][0] + 0.1
     one, many = losses[sizes[0]], losses[sizes[-1]]
     layer_moves, batch_moves = max(m[0] for m in moved.values()), max(m[1] for m in moved.values())
     holds = layer_moves < 1e-5 < 0.01 < batch_moves and one[0] < one[1]
     verdict = (
-        f"Other sentences and padding move a sentence's layer norm by at most {layer_moves:.0e} and its batch norm (in "
+        f"Other sentences and padding move a sentence's layer norm by at most {layer_moves:.1g} and its batch norm (in "
         f"training) by up to {batch_moves:.2f}; after training with one sentence a batch the held-out loss is "
-        f"{one[0]:.2f} with layer norm and {one[1]:.2f} with batch norm, with {sizes[-1]} sentences {many[0]:.2f} and "
-        f"{many[1]:.2f}"
+        f"{one[0]:.2f} with layer norm and {one[1]:.2f} with batch norm, with {sizes[-1]} sentences {many[0]:.1g} and "
+        f"{many[1]:.1g}"
         + (
             ": in large batches batch norm works too."
             if many[1] < 1.5 * many[0] + 0.1
@@ -65,7 +66,7 @@ def measure(effort: Effort, seed: int) -> Result:
         + f" Dividing by d - 1 instead of d would change the result by {biased[-1][1]:.1%} at d_model 512."
     )
     return Result(
-        judge(holds, partly=many[1] < 1.5 * many[0] + 0.1),
+        judge(holds, partly=works),
         verdict,
         [
             Table(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
+from clearhead.control_tokens import PAD
 from clearhead.experiments.learning import (
     Examples,
     Tagger,
@@ -90,8 +91,8 @@ def measure(effort: Effort, seed: int) -> Result:
     verdict = (
         f"Without positions a permuted input gives the permuted output to {order['none']:.0e} (with them it differs by "
         f"{order['sinusoids']:.1f}), one matrix R_k moves every position by k to {shifts[0][1]:.0e}; but trained "
-        f"on up to {longest} tokens, sinusoids are right for {inside:.0%} at {longest}, {double:.0%} at {2 * longest} "
-        f"and {four:.0%} at {4 * longest} tokens (learned {carried['learned']:.0%}, rotary {carried['rotary']:.0%}, "
+        f"on up to {longest} tokens, sinusoids are right for {inside:.0%} at {longest} tokens, and at the new places of "
+        f"{2 * longest} and {4 * longest} tokens for {double:.0%} and {four:.0%} (learned {carried['learned']:.0%}, rotary {carried['rotary']:.0%}, "
         f"guessing {1 / LETTERS:.0%}): being defined everywhere is "
         + ("here enough to extrapolate." if extrapolates else "not the same as extrapolating.")
     )
@@ -107,7 +108,7 @@ def measure(effort: Effort, seed: int) -> Result:
             ),
             Table("PE(pos + k) against R_k PE(pos), 512 positions, d_model 64", ("k", "largest error"), shifts),
             Table(
-                f"Which letter stood {BACK} places before? Accuracy by length; trained on up to {longest} tokens",
+                f"Which letter stood {BACK} places before? Accuracy; trained on up to {longest} tokens, beyond them only new places count",
                 ("tokens", *kinds),
                 rows,
             ),
@@ -158,7 +159,7 @@ def rotary_encoder(config: ModelConfig) -> Encoder:
 
 
 def accuracy_by_length(kind: str, longest: int, lengths: list[int], effort: Effort, seed: int) -> dict[int, float]:
-    """Train on up to `longest` tokens, test on each of `lengths`."""
+    """Train on up to `longest` tokens, test on each of `lengths`; of longer ones only the places beyond count."""
     torch.manual_seed(seed)
     model = make_model(kind, max(lengths))
     generator = seeded(seed)
@@ -168,7 +169,13 @@ def accuracy_by_length(kind: str, longest: int, lengths: list[int], effort: Effo
         return task(effort.of(32, 64, 64), length, generator)
 
     train_tagger(model, draw, options(effort.of(200, 500, 3000), 3e-3))
-    return {length: loss_and_accuracy(model, task(64, length, seeded(99)))[1] for length in lengths}
+    found = {}
+    for length in lengths:
+        ids, labels = task(64, length, seeded(99))
+        if length > longest:
+            labels[:, :longest] = PAD
+        found[length] = loss_and_accuracy(model, (ids, labels))[1]
+    return found
 
 
 def task(count: int, length: int, generator: torch.Generator) -> Examples:

@@ -69,9 +69,10 @@ def measure(effort: Effort, seed: int) -> Result:
     verdict = (
         f"Through {deepest} layers {kept['neither'][deepest]:.0e} times the last layer's gradient arrives at the first "
         f"without residual and norm, {kept['post'][deepest]:.2g} times with post-norm and {kept['pre'][deepest]:.2g} "
-        f"times with pre-norm; with the norm alone it is {kept['norm only'][deepest]:.2g} times, and yet {depth} layers "
-        f"of it learn nothing (a loss of {learns['norm only']:.2f}, guessing has {guess:.2f}): a gradient that arrives "
-        f"is not yet one that helps. With and without a warm-up pre-norm gets to {losses['pre', True]:.2f} and "
+        f"times with pre-norm; with the norm alone it is {kept['norm only'][deepest]:.2g} times, but {depth} layers "
+        f"of it get to a loss of {learns['norm only']:.2f} (guessing has {guess:.2f})"
+        + (": a gradient that arrives is not yet one that helps. " if learns["norm only"] > 0.9 * guess else ". ")
+        + f"With and without a warm-up pre-norm gets to {losses['pre', True]:.2f} and "
         f"{losses['pre', False]:.2f}, post-norm to {losses['post', True]:.2f} and {losses['post', False]:.2f}."
     )
     return Result(
