@@ -91,9 +91,9 @@ def measure(effort: Effort, seed: int) -> Result:
     verdict = (
         f"Without positions a permuted input gives the permuted output to {order['none']:.0e} (with them it differs by "
         f"{order['sinusoids']:.1f}), one matrix R_k moves every position by k to {shifts[0][1]:.0e}; but trained "
-        f"on up to {longest} tokens, sinusoids are right for {inside:.0%} at {longest} tokens, and at the new places of "
-        f"{2 * longest} and {4 * longest} tokens for {double:.0%} and {four:.0%} (learned {carried['learned']:.0%}, rotary {carried['rotary']:.0%}, "
-        f"guessing {1 / LETTERS:.0%}): being defined everywhere is "
+        f"on up to {longest} tokens, sinusoids are right for {inside:.0%} there, and beyond, in {2 * longest} and "
+        f"{4 * longest} tokens, for {double:.0%} and {four:.0%} (learned {carried['learned']:.0%}, rotary "
+        f"{carried['rotary']:.0%}, guessing {1 / LETTERS:.0%}): being defined everywhere is "
         + ("here enough to extrapolate." if extrapolates else "not the same as extrapolating.")
     )
     rows = [(length, *(curves[kind][length] for kind in kinds)) for length in lengths]
@@ -108,7 +108,8 @@ def measure(effort: Effort, seed: int) -> Result:
             ),
             Table("PE(pos + k) against R_k PE(pos), 512 positions, d_model 64", ("k", "largest error"), shifts),
             Table(
-                f"Which letter stood {BACK} places before? Accuracy; trained on up to {longest} tokens, beyond them only new places count",
+                f"Which letter stood {BACK} places before? Accuracy; trained on up to {longest} tokens, beyond them only "
+                "the new places count",
                 ("tokens", *kinds),
                 rows,
             ),
