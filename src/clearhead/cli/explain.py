@@ -14,7 +14,9 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Draw it to this file (.png, .svg, .pdf).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="Every topic, one after the other.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in docs/explain.md.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown; with --all the page docs/explain.md.")
+    ] = False,
 ) -> None:
     """Run the experiment behind a claim: the claim, its formula, what was measured, and a verdict.
 
@@ -26,10 +28,12 @@ def explain(
       clearhead explain scaling
       clearhead explain positions --plot positions.png
       clearhead explain residual --full --seed 7
-      clearhead explain --all --markdown > report.md
+      clearhead explain --all --markdown > explain.md
     """
+    import sys
+
     from clearhead.errors import ConfigError
-    from clearhead.experiments.report import as_markdown, print_result
+    from clearhead.experiments.report import as_markdown, as_page, print_result
     from clearhead.experiments.result import Effort
     from clearhead.experiments.topics import all_topics, find_topic
 
@@ -41,8 +45,17 @@ def explain(
         for known in all_topics():
             print(f"{known.name:16} {known.title}")
         return
+    effort = Effort.FULL if full else Effort.NORMAL
+    if everything and markdown:
+        results = []
+        for chosen in all_topics():
+            print(f"{chosen.name} …", file=sys.stderr)
+            results.append((chosen, chosen.run(effort, seed)))
+        changes = (" --full" if full else "") + ("" if seed == 1 else f" --seed {seed}")
+        print(as_page(results, f"clearhead explain --all --markdown{changes} > docs/explain.md"), end="")
+        return
     for chosen in all_topics() if topic is None else [find_topic(topic)]:
-        result = chosen.run(Effort.FULL if full else Effort.NORMAL, seed)
+        result = chosen.run(effort, seed)
         if markdown:
             print(as_markdown(chosen, result), flush=True)
         else:

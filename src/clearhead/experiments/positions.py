@@ -108,8 +108,8 @@ def measure(effort: Effort, seed: int) -> Result:
             ),
             Table("PE(pos + k) against R_k PE(pos), 512 positions, d_model 64", ("k", "largest error"), shifts),
             Table(
-                f"Which letter stood {BACK} places before? Accuracy; trained on up to {longest} tokens, beyond them only "
-                "the new places count",
+                f"Which letter stood {BACK} places before? Accuracy; trained on up to {longest} tokens, beyond them "
+                "only the new places count",
                 ("tokens", *kinds),
                 rows,
             ),
