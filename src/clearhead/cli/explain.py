@@ -41,6 +41,10 @@ def explain(
         raise ConfigError(f"give either a topic ({topic!r}) or --all")
     if plot is not None and topic is None:
         raise ConfigError("--plot draws one topic: name it")
+    if plot is not None:
+        from clearhead.experiments.plot import draw, require_plot
+
+        require_plot(plot)
     if topic is None and not everything:
         for known in all_topics():
             print(f"{known.name:16} {known.title}")
@@ -61,6 +65,4 @@ def explain(
         else:
             print_result(chosen, result)
         if plot is not None:
-            from clearhead.experiments.plot import draw
-
             draw(result.chart, plot)

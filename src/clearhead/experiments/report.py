@@ -19,12 +19,13 @@ def as_page(results: Sequence[tuple[Topic, Result]], command: str) -> str:
     parts = [
         "# Every claim as an experiment",
         "What the textbook claims of the Transformer's parts, measured by this project's own parts. Where a claim is "
-        "true only in part, the verdict says so, with the numbers. `clearhead explain TOPIC` runs one of them in under "
-        "a minute on two cores, `--plot FILE` draws it, `--seed N` draws other data and weights, `--full` measures more.",
+        "true only in part, the verdict says so, with the numbers. `clearhead explain TOPIC` runs one of them in "
+        "under a minute on two cores, `--plot FILE` draws it, `--seed N` draws other data and weights, `--full` "
+        "measures more.",
         "This page is the output of",
         f"```console\n$ {command}\n```",
-        f"by Clearhead {__version__} and torch {torch.__version__} on {threads} thread{'s' if threads > 1 else ''} of a "
-        "CPU. Times depend on the machine, and on another one the last digits of the rest do too.",
+        f"by Clearhead {__version__} and torch {torch.__version__} on {threads} thread{'s' if threads > 1 else ''} of "
+        "a CPU. Times depend on the machine, and on another one the last digits of the rest do too.",
         markdown_table(answers),
     ]
     return "\n\n".join([*parts, *(as_markdown(topic, result).rstrip() for topic, result in results)]) + "\n"
