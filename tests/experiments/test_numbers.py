@@ -103,7 +103,7 @@ def test_gradients_are_lost_without_residual_and_norm(depth: int) -> None:
     kept = {kind: residual.gradient_by_layer(kind, depth) for kind in residual.KINDS}
     arrives = {kind: norms[0] / norms[-1] for kind, norms in kept.items()}
     assert len(kept["pre"]) == depth
-    assert arrives["neither"] < 1e-3
+    assert arrives["neither"] < 0.01
     assert 0.3 < arrives["post"] < 100
     assert 0.3 < arrives["pre"] < 100
 
@@ -134,7 +134,7 @@ def test_only_minus_infinity_hides_at_every_scale(seed: int) -> None:
         assert masks.hidden_weight("-inf", scale) == 0.0
         assert masks.hidden_weight("forgotten", scale) > 0.2
     assert masks.hidden_weight("-1e4", 1.0) == 0.0
-    assert masks.hidden_weight("-1e4", 1e6) > 0.1
+    assert masks.hidden_weight("-1e4 added", 1e6) > 0.1
     assert masks.hidden_weight("0/1 added", 1.0) > 0.1
 
 

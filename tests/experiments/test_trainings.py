@@ -19,14 +19,13 @@ from clearhead.experiments import (
     positions,
     recurrence,
     residual,
-    warmup,
+    topics,
 )
 from clearhead.experiments.result import Effort
 from clearhead.parts.attention import MultiHeadAttention
 from clearhead.parts.dropout import Dropout
 from clearhead.parts.feed_forward import PositionwiseFeedForward
 from clearhead.training.loss import smoothed_cross_entropy
-from clearhead.training.schedules import learning_rate
 
 QUICK = Effort.QUICK
 
@@ -40,8 +39,8 @@ def test_sinusoids_do_not_carry_to_four_times_the_length(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def held_out_batch_norm_needs_more_than_one_sentence(seed: int) -> None:
-    layer, batch = (normalization.held_out_loss(kind, 2, QUICK, seed) for kind in ("layer", "batch"))
-    assert layer < 0.7 * batch
+    layer, batch = (normalization.held_out_loss(kind, 1, QUICK, seed) for kind in ("layer", "batch"))
+    assert layer < 0.8 * batch
 
 
 def test_a_deep_stack_without_residuals_learns_nothing() -> None:
@@ -74,8 +73,8 @@ def test_attention_recalls_what_an_lstm_has_forgotten(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_table_needs_the_feed_forward_network(seed: int) -> None:
     none, four = (feed_forward.table_loss(factor, QUICK, seed) for factor in (0, 4))
-    assert four[0] < 0.8 * none[0]
-    assert four[1] > none[1] + 0.1
+    assert four[0] < 0.5 * none[0]
+    assert four[1] > none[1]
 
 
 def test_positions_become_alike_without_residuals() -> None:
@@ -120,13 +119,14 @@ def test_dropout_keeps_the_mean() -> None:
         assert dropout.mean_kept(p) == pytest.approx(1.0, abs=0.02)
 
 
-def test_post_norm_at_a_high_rate_wants_a_warmup() -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_post_norm_at_a_high_rate_wants_a_warmup(seed: int) -> None:
     pytest.importorskip("babel")
-    result = warmup.measure(QUICK, 1)
-    rows = {row[0]: row[2:] for row in result.tables[0].rows}
-    without, with_warmup = rows["post"]
-    assert with_warmup < without
-    assert result.tables[1].column("rate")[2] == learning_rate("paper", 4000, peak=0.0, warmup=4000)
+    without, with_warmup = (
+        sum(dates_task.train_dates(QUICK, seed, updates=60, rate=4e-3, warmup=warmup)[1][-10:]) / 10
+        for warmup in (0, 20)
+    )
+    assert with_warmup < without - 0.1
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -135,7 +135,7 @@ def test_smoothing_makes_less_sure(seed: int) -> None:
     _, batch = dates_task.held_out_batch(QUICK)
     plain, smooth = (
         label_smoothing.measured(
-            dates_task.train_dates(QUICK, seed, updates=150, rate=4e-3, warmup=40, smoothing=amount)[0], batch
+            dates_task.train_dates(QUICK, seed, updates=100, rate=4e-3, warmup=30, smoothing=amount)[0], batch
         )
         for amount in (0.0, 0.3)
     )
@@ -158,3 +158,15 @@ def test_a_beam_finds_what_is_likelier() -> None:
     few = dates._replace(test=dates.test[:25])
     (greedy, _), (wide, _) = (beam.decode(model, few, size, 0.0) for size in (1, 4))
     assert sum(h.log_probability for h in wide) > sum(h.log_probability for h in greedy) + 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topic", topics.all_topics(), ids=lambda topic: topic.name)
+def test_every_topic_as_a_whole(topic: topics.Topic) -> None:
+    if topic.name in ("warmup", "label-smoothing", "beam"):
+        pytest.importorskip("babel")
+    result = topic.run(QUICK)
+    assert result.answer in ("holds", "holds in part")
+    assert all(len(row) == len(table.columns) for table in result.tables for row in table.rows)
+    assert result.verdict.endswith(".")
+    assert all(result.chart.curves.values())

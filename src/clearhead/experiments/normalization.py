@@ -111,7 +111,7 @@ def held_out_loss(kind: str, size: int, effort: Effort, seed: int) -> float:
                 module.norm = BatchNorm(WIDTH)  # type: ignore[assignment]
         model.encoder.norm = BatchNorm(WIDTH)
     generator = seeded(seed)
-    train_tagger(model, lambda: sentences(size, generator), options(effort.of(200, 500, 2000), 3e-3))
+    train_tagger(model, lambda: sentences(size, generator), options(effort.of(300, 500, 2000), 3e-3))
     return loss_and_accuracy(model, sentences(128, seeded(99)))[0]
 
 
