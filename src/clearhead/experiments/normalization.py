@@ -58,11 +58,7 @@ def measure(effort: Effort, seed: int) -> Result:
         f"training) by up to {batch_moves:.2f}; after training with one sentence a batch the held-out loss is "
         f"{one[0]:.2f} with layer norm and {one[1]:.2f} with batch norm, with {sizes[-1]} sentences {many[0]:.1g} and "
         f"{many[1]:.1g}"
-        + (
-            ": in large batches batch norm works too."
-            if many[1] < 1.5 * many[0] + 0.1
-            else ": batch norm stays behind."
-        )
+        + (": in large batches batch norm works too." if works else ": batch norm stays behind.")
         + f" Dividing by d - 1 instead of d would change the result by {biased[-1][1]:.1%} at d_model 512."
     )
     return Result(
