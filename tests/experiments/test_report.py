@@ -91,7 +91,7 @@ def test_a_chart_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "new" / "chart.png"
     draw(topics.find_topic("scaling").run(Effort.QUICK).chart, path)
     with image.open(path) as picture:
-        assert picture.size == (1008, 648)
+        assert picture.size == (700, 450)
         assert len(picture.convert("RGB").getcolors(2**16)) > 50
 
 

@@ -29,7 +29,7 @@ def draw(chart: Chart, path: Path) -> None:
     require_plot(path)
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.5), layout="constrained", dpi=144)
+    figure = Figure(figsize=(7.0, 4.5), layout="constrained", dpi=100)
     axes = figure.add_subplot(title=chart.title, xlabel=chart.x, ylabel=chart.y)
     for place, (name, points) in enumerate(chart.curves.items()):
         x, y = zip(*points, strict=True)

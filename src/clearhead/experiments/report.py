@@ -8,8 +8,8 @@ from clearhead.experiments.result import Cell, Result, Table
 from clearhead.experiments.topics import Topic
 
 
-def as_page(results: Sequence[tuple[Topic, Result]], command: str) -> str:
-    """All of `docs/explain.md`: what it is, the answers in short, and a section for each topic."""
+def as_page(results: Sequence[tuple[Topic, Result]], command: str, pictures: str | None) -> str:
+    """All of `docs/explain.md`: what it is, the answers in short, and a section for each topic with its picture."""
     import torch
 
     from clearhead import __version__
@@ -28,17 +28,19 @@ def as_page(results: Sequence[tuple[Topic, Result]], command: str) -> str:
         "a CPU. Times depend on the machine, and on another one the last digits of the rest do too.",
         markdown_table(answers),
     ]
-    return "\n\n".join([*parts, *(as_markdown(topic, result).rstrip() for topic, result in results)]) + "\n"
+    return "\n\n".join([*parts, *(as_markdown(topic, result, pictures).rstrip() for topic, result in results)]) + "\n"
 
 
-def as_markdown(topic: Topic, result: Result) -> str:
-    """A section of `docs/explain.md`."""
+def as_markdown(topic: Topic, result: Result, pictures: str | None = None) -> str:
+    """A section of `docs/explain.md`; `pictures` is the folder that its chart lies in, seen from the page."""
+    chart = result.chart
     parts = [
         f"## {topic.name}: {topic.title}",
         f"**Claim.** {topic.claim}",
         f"```text\n{topic.formula}\n```",
         *(f"{table.title}\n\n{markdown_table(table)}" for table in result.tables),
         *result.notes,
+        *([f"![{chart.title}: {chart.y} by {chart.x}]({pictures}/{topic.name}.png)"] if pictures else []),
         f"**Verdict: {result.answer}.** {result.verdict}",
     ]
     return "\n\n".join(parts) + "\n"
