@@ -35,7 +35,8 @@ def measure(effort: Effort, seed: int) -> Result:
     """The same training with several amounts of smoothing."""
     amounts = effort.of([0.0, 0.1], [0.0, 0.1, 0.3], [0.0, 0.05, 0.1, 0.2, 0.3])
     updates = effort.of(200, 350, 2000)
-    found, curves = {}, {}
+    found: dict[float, Measured] = {}
+    curves: dict[float, list[float]] = {}
     _, batch = held_out_batch(effort)
     for amount in amounts:
         model, losses = train_dates(effort, seed, updates=updates, rate=4e-3, warmup=updates // 4, smoothing=amount)

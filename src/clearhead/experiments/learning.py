@@ -103,7 +103,8 @@ def options(updates: int, rate: float, *, warmup: int | None = None, **changes: 
 
 def learn(model: nn.Module, options: TrainingSection, gradient: Callable[[], float]) -> list[float]:
     """Train; `gradient` leaves one in `.grad` and returns the loss. Returns the loss of every update."""
-    optimizer, losses = make_optimizer(model, options), []
+    optimizer = make_optimizer(model, options)
+    losses: list[float] = []
     model.train()
     for update in range(1, (options.updates or 0) + 1):
         optimizer.zero_grad(set_to_none=True)

@@ -102,8 +102,8 @@ def measure(effort: Effort, seed: int) -> Result:
 
 def make_encoder(kind: str, depth: int) -> Encoder:
     """A stack of one kind, with the Transformer's first weights."""
-    shape = {"n_heads": 2, "norm_position": "pre" if kind == "pre" else "post"}
-    config = small_shape(LETTERS, width=WIDTH, layers=depth, **shape)
+    position = "pre" if kind == "pre" else "post"
+    config = small_shape(LETTERS, width=WIDTH, layers=depth, n_heads=2, norm_position=position)
     encoder = Encoder(config)
     if kind in WITHOUT_RESIDUAL:
         for layer in encoder.layers:
