@@ -29,6 +29,7 @@ LAYERS = [
     "training",
     "doctor",
     "demos",
+    "experiments",
     "cli",
 ]
 

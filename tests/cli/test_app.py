@@ -15,7 +15,7 @@ import typer
 from clearhead.cli import app as cli
 from clearhead.errors import ConfigError, DataError, RunError
 
-COMMANDS = ["train", "translate", "evaluate", "score", "info", "demo"]
+COMMANDS = ["train", "translate", "evaluate", "score", "info", "explain", "demo"]
 
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,7 @@ from clearhead.cli.diff import diff
 from clearhead.cli.doctor import doctor
 from clearhead.cli.encode import fill_mask, vectors
 from clearhead.cli.evaluate import evaluate
+from clearhead.cli.explain import explain
 from clearhead.cli.generate import generate
 from clearhead.cli.info import info
 from clearhead.cli.inspect import inspect
@@ -37,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 for command in (
-    train, translate, evaluate, score, inspect, doctor, info, demo, generate, vectors, fill_mask, diff
+    train, translate, evaluate, score, inspect, doctor, explain, info, demo, generate, vectors, fill_mask, diff
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_model)

@@ -1,0 +1,1 @@
+"""Every claim of the textbook as an experiment, a file each (`clearhead explain`)."""
