@@ -30,7 +30,7 @@ class PositionwiseFeedForward(nn.Module):
         d_ff: int,
         *,
         dropout: float = 0.0,
-        activation: Activation = torch.relu,
+        activation: Activation = torch.relu_,
         biases: bool = True,
     ) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def make_activation(kind: FeedForward) -> Activation:
     """The function between the two matrices."""
     match kind:
         case "relu":
-            return torch.relu
+            return torch.relu_  # in place: nothing else needs what the first matrix gave
         case "gelu":
             return F.gelu
         case "gelu_tanh":
