@@ -97,5 +97,4 @@ def test_a_chart_is_drawn(tmp_path: Path) -> None:
 
 def test_the_page_shows_topics_in_their_order() -> None:
     shown = re.findall(r"^## (\S+):", DOCS.read_text("utf-8"), re.MULTILINE)
-    assert shown
-    assert shown == [topic.name for topic in topics.all_topics() if topic.name in shown]
+    assert shown == [topic.name for topic in topics.all_topics()]
