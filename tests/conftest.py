@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 
 import pytest
 import torch
@@ -12,6 +13,13 @@ from clearhead.config import ModelConfig
 from clearhead.models.transformer import Transformer
 from clearhead.text.batches import collate
 from clearhead.text.tokenizers import CONTROL_COUNT, Tokenizer, train_tokenizer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_means_something() -> None:
+    """A shell lets what it starts in the background ignore Ctrl-C; tests that send it want Python's own answer."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
