@@ -20,6 +20,7 @@ LAYERS = [
     "recipe",
     "run_folder",
     "text",
+    "kernels",
     "parts",
     "models",
     "inspection",

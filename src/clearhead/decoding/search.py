@@ -1,17 +1,20 @@
-"""Greedy search, beam search and sampling: one loop for a batch of sentences.
+"""Greedy search, beam search and sampling: one loop for many sentences.
 
 Beam search keeps the `beam_size` best hypotheses of each sentence. One that takes the end token is finished and keeps
 its slot; the others go on, until all have ended or none can overtake the best finished ones any more: a
 log-probability only falls, so an open hypothesis can at best score `log P / penalty(length limit)`. A sentence's result
 depends on nothing but the sentence: neighbours, padding and `n_best` have no say.
 
-Only open hypotheses are decoded. What is closed costs no matrix product, just its place in the grid `(b, k)`.
+Matrix products want many rows. So only open hypotheses are decoded, a closed one costs no more than its place in the
+grid `(b, k)`; and when sentences are done, others that wait take their places (continuous batching; Yu et al., 2022,
+"Orca").
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,8 +33,10 @@ from clearhead.parts.cache import Rows
 NEVER_GENERATED = [PAD, BOS, UNK]
 PIECE_TOKENS = {"cpu": 1024}
 """Source tokens that the encoder reads at a time, by device; elsewhere all."""
+BATCH_TOKENS = 8_192
+"""Source tokens, padding included, that are decoded from side by side at most: of long texts fewer."""
 CROWDED = 0.75
-"""A batch is packed anew when no more than this share of its sentences are still being decoded."""
+"""Places are given to other sentences when no more than this share of them are still being decoded."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,15 @@ class Finished:
 class Sentence:
     """What the search knows of one sentence."""
 
+    number: int
+    """Which of the sources it is."""
+    source: Sequence[int]
     limit: int
     """The most tokens that its output may have, the end token not counted."""
     prefix: Sequence[int]
     draws: np.ndarray | None = None
+    begun: int = 0
+    """The column of `RunningSentences.ids` that holds its start token."""
     finished: list[Finished] = field(default_factory=list)
 
     def best(self, n: int) -> list[Finished]:
@@ -63,7 +73,6 @@ class Sentence:
         return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:n]
 
 
-@torch.inference_mode()
 def search(
     model: Transformer,
     sources: Sequence[Sequence[int]],
@@ -75,16 +84,37 @@ def search(
     `sources` are token ids ending with the end token; an output begins with its prefix, if one is given.
     The model is to be in eval mode.
     """
-    sentences = []
-    for place, source in enumerate(sources):
-        prefix = prefixes[place] if prefixes else ()
-        limit = max(options.length_limit(len(source) - 1), len(prefix))
-        draws = uniform_draws(options, source, limit) if options.sample else None
-        sentences.append(Sentence(limit, prefix, draws))
-    running = RunningBatch(model, encode(model, sources), sentences, options)
-    while running.any_open:
-        running.advance()
-    return [sentence.best(options.n_best) for sentence in sentences]
+    found = dict(search_each(model, sources, options, prefixes))
+    return [found[number] for number in range(len(sources))]
+
+
+@torch.inference_mode()
+def search_each(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    options: DecodingOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> Iterator[tuple[int, list[Finished]]]:
+    """The same, each output with the number of its source, as soon as it is there.
+
+    Sources that follow each other are decoded side by side: let them be of like length, the longest first.
+    """
+    waiting = deque(
+        make_sentence(number, source, options, prefixes[number] if prefixes else ())
+        for number, source in enumerate(sources)
+    )
+    running = RunningSentences(model, options)
+    while waiting or running.any_open:
+        running.admit(waiting)
+        for sentence in running.advance():
+            yield sentence.number, sentence.best(options.n_best)
+
+
+def make_sentence(number: int, source: Sequence[int], options: DecodingOptions, prefix: Sequence[int]) -> Sentence:
+    """A source with its length limit, and its random numbers if the search draws."""
+    limit = max(options.length_limit(len(source) - 1), len(prefix))
+    draws = uniform_draws(options, source, limit) if options.sample else None
+    return Sentence(number, source, limit, prefix, draws)
 
 
 def encode(model: Transformer, sources: Sequence[Sequence[int]]) -> Memory:
@@ -119,27 +149,79 @@ def uniform_draws(options: DecodingOptions, source: Sequence[int], limit: int) -
     return generator.random((limit + 1, options.hypotheses), dtype=np.float32)
 
 
-class RunningBatch:
+class RunningSentences:
     """Sentences being decoded side by side, `k` hypotheses each. A closed hypothesis has the log-probability `-inf`."""
 
-    def __init__(self, model: Transformer, memory: Memory, sentences: list[Sentence], options: DecodingOptions) -> None:
+    def __init__(self, model: Transformer, options: DecodingOptions) -> None:
         self.model, self.options = model, options
-        self.sentences = list(sentences)
         self.k = options.hypotheses
-        self.cache = model.start_cache(memory, beams=self.k)
-        device = memory.mask.device
-        self.ids = torch.full((len(sentences), self.k, 1), BOS, device=device)
-        self.log_probabilities = torch.zeros(len(sentences), self.k, device=device)
-        if not options.sample:  # the hypotheses begin alike: let only one of them fan out
-            self.log_probabilities[:, 1:] = -math.inf
+        self.sentences: list[Sentence] = []
+        self.is_open: list[bool] = []
+        """Of each sentence whether it is still being decoded."""
+        self.ids: Tensor
+        """`(b, k, t)`: what is decoded, with the latest tokens in the last column."""
+        self.log_probabilities: Tensor
+        """`(b, k)`"""
 
     @property
     def any_open(self) -> bool:
         """There is something left to decode."""
-        return bool(self.log_probabilities.isfinite().any())
+        return any(self.is_open)
 
-    def advance(self) -> None:
-        """Decode one more token of every open hypothesis."""
+    def admit(self, waiting: deque[Sentence]) -> None:
+        """Once there are enough free places, give them to sentences that wait; if none waits, close the ranks."""
+        open_places = sum(self.is_open)
+        if open_places > CROWDED * len(self.sentences):
+            return
+        if not open_places:
+            self.begin([waiting.popleft() for _ in range(self.places_for(waiting))])
+        elif waiting and self.places_for(waiting) < 2 * len(self.sentences):
+            free = [place for place, is_open in enumerate(self.is_open) if not is_open]
+            self.replace(free[: len(waiting)], [waiting.popleft() for _ in free[: len(waiting)]])
+        else:  # nothing waits; or what does is so much shorter that there will be room for more
+            self.keep([place for place, is_open in enumerate(self.is_open) if is_open])
+
+    def places_for(self, waiting: deque[Sentence]) -> int:
+        """How many of those that wait, the longest of them first, can be decoded side by side."""
+        most = min(len(waiting), self.options.batch_size // self.k, BATCH_TOKENS // len(waiting[0].source))
+        return max(1, most)
+
+    def begin(self, sentences: list[Sentence]) -> None:
+        """Decode these sentences and no others."""
+        memory = encode(self.model, [sentence.source for sentence in sentences])
+        self.cache = self.model.start_cache(memory, beams=self.k)
+        self.sentences, self.is_open = sentences, [True] * len(sentences)
+        device = memory.mask.device
+        self.ids = torch.full((len(sentences), self.k, 1), BOS, device=device)
+        self.log_probabilities = torch.zeros(len(sentences), self.k, device=device)
+        if not self.options.sample:  # the hypotheses begin alike: let only one of them fan out
+            self.log_probabilities[:, 1:] = -math.inf
+
+    def replace(self, places: list[int], newcomers: list[Sentence]) -> None:
+        """Begin these sentences in the places of others, which are done."""
+        begun = RunningSentences(self.model, self.options)
+        begun.begin(newcomers)
+        where = torch.tensor(places, device=self.ids.device)
+        self.cache.replace_sentences(where, begun.cache)
+        self.log_probabilities[where] = begun.log_probabilities
+        self.ids[where, :, -1:] = begun.ids
+        for place, sentence in zip(places, newcomers, strict=True):
+            sentence.begun = self.ids.size(-1) - 1
+            self.sentences[place], self.is_open[place] = sentence, True
+
+    def keep(self, places: list[int]) -> None:
+        """Let the others leave the grid and the cache."""
+        where = torch.tensor(places, device=self.ids.device)
+        self.sentences, self.is_open = [self.sentences[place] for place in places], [True] * len(places)
+        self.ids, self.log_probabilities = self.ids[where], self.log_probabilities[where]
+        self.cache.keep_sentences(where)
+
+    def length(self, sentence: Sentence) -> int:
+        """How many tokens of it are decoded; an end token counts, the start token doesn't."""
+        return self.ids.size(-1) - 1 - sentence.begun
+
+    def advance(self) -> list[Sentence]:
+        """Decode one more token of every open hypothesis; returns the sentences that this completes."""
         rows = self.cache.rows = Rows(self.log_probabilities.isfinite())
         logits = self.model.step(rows.gather(self.ids[:, :, -1:]), self.cache)[:, -1].float()
         normalizer = logits.logsumexp(-1)
@@ -152,18 +234,23 @@ class RunningBatch:
         self.ids = torch.cat([self.ids, choice.tokens[:, :, None]], -1)
         self.log_probabilities = choice.log_probabilities
         ended = (choice.tokens == EOS) & self.log_probabilities.isfinite()
-        if ended.any():
-            self.collect(ended, cut.gather(1, choice.origins))
-            self.log_probabilities = self.log_probabilities.masked_fill(ended, -math.inf)
-            self.log_probabilities[self.done()] = -math.inf
-            self.pack()
+        if not ended.any():
+            return []
+        self.collect(ended, cut.gather(1, choice.origins))
+        self.log_probabilities = self.log_probabilities.masked_fill(ended, -math.inf)
+        self.log_probabilities[self.done()] = -math.inf
+        still_open = self.log_probabilities.isfinite().any(-1).tolist()
+        done = [one for one, was, is_ in zip(self.sentences, self.is_open, still_open, strict=True) if was and not is_]
+        self.is_open = still_open
+        return done
 
     def force_tokens(self, logits: Float[Tensor, "r v"], rows: Rows) -> Bool[Tensor, " r"]:
         """Leave only the prefix' next token, or the end token at the limit; says which hypotheses that cuts short."""
-        length = self.ids.size(-1) - 1
         forced = torch.full(rows.grid, -1)
         at_limit = torch.zeros(rows.grid, dtype=torch.bool)
-        for place, sentence in enumerate(self.sentences):
+        for place in (place for place, is_open in enumerate(self.is_open) if is_open):
+            sentence = self.sentences[place]
+            length = self.length(sentence)
             if length < len(sentence.prefix):
                 forced[place] = sentence.prefix[length]
             elif length >= sentence.limit:
@@ -182,8 +269,7 @@ class RunningBatch:
         if not options.sample:
             slots = torch.tensor([self.k - len(sentence.finished) for sentence in self.sentences], device=logits.device)
             return choose_best(self.log_probabilities, logits, normalizer, rows, slots)
-        step = self.ids.size(-1) - 1
-        draws = [s.draws[min(step, s.limit)] for s in self.sentences if s.draws is not None]
+        draws = [s.draws[min(self.length(s), s.limit)] for s in self.sentences if s.draws is not None]
         uniform = torch.from_numpy(np.stack(draws)).to(logits.device)
         return choose_at_random(
             self.log_probabilities, logits, normalizer, rows, uniform,
@@ -192,12 +278,12 @@ class RunningBatch:
 
     def collect(self, ended: Bool[Tensor, "b k"], cut: Bool[Tensor, "b k"]) -> None:
         """Put hypotheses that have just ended aside, with their scores."""
-        length = self.ids.size(-1) - 1  # the end token counts, the start token doesn't
         for place, column in ended.nonzero().tolist():
+            sentence = self.sentences[place]
             total = float(self.log_probabilities[place, column])
-            ids = self.ids[place, column, 1:-1].tolist()
-            finished = Finished(ids, total, self.options.score(total, length), bool(cut[place, column]))
-            self.sentences[place].finished.append(finished)
+            ids = self.ids[place, column, sentence.begun + 1 : -1].tolist()
+            score = self.options.score(total, self.length(sentence))
+            sentence.finished.append(Finished(ids, total, score, bool(cut[place, column])))
 
     def done(self) -> list[int]:
         """The sentences of which nothing open can be better than what is finished."""
@@ -209,11 +295,3 @@ class RunningBatch:
                 if sentence.best(self.options.n_best)[-1].score >= bound:
                     done.append(place)
         return done
-
-    def pack(self) -> None:
-        """Let the sentences that are done leave the grid and the cache, once there are enough of them."""
-        staying = self.log_probabilities.isfinite().any(-1).nonzero().squeeze(1)
-        if 0 < len(staying) <= CROWDED * len(self.sentences):
-            self.sentences = [self.sentences[place] for place in staying.tolist()]
-            self.ids, self.log_probabilities = self.ids[staying], self.log_probabilities[staying]
-            self.cache.keep_sentences(staying)

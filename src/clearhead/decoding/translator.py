@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import torch
 from torch import nn
@@ -16,8 +16,8 @@ from torch import nn
 from clearhead.control_tokens import EOS, UNK
 from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.options import DecodingOptions, changed
-from clearhead.decoding.search import Finished, search
-from clearhead.decoding.streams import even_size, run_in_streams
+from clearhead.decoding.search import Finished, search_each
+from clearhead.decoding.streams import merge_streams, streams_of
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, DataError, RunError
 from clearhead.inspection.sentence import Inspection, look_inside
@@ -27,10 +27,10 @@ from clearhead.text.batches import Batch, collate
 from clearhead.text.lines import is_blank
 from clearhead.text.loading import AnyTokenizer, load_tokenizers
 
-BATCH_TOKENS = 8_192
-"""Source tokens, padding included, that one batch may hold at most: long texts are decoded in smaller batches."""
 SCORED_PAIRS = 64
 """Scored side by side: logits of every position are large."""
+SCORED_TOKENS = 8_192
+"""At most so many, padding included: long texts are scored in smaller batches."""
 
 
 @dataclass(frozen=True)
@@ -171,18 +171,16 @@ class Translator:
         results: list[list[Hypothesis]] = [[EMPTY] * options.n_best for _ in texts]
         # Sentences of one length side by side need little padding; the longest first, so that memory shows early.
         requests.sort(key=lambda request: -request.length)
-        largest = max(1, options.batch_size // options.hypotheses)
-        size = even_size(len(requests), largest, self._device())
-        batches = list(batches_by_size(requests, size))
 
-        def decode(batch: list[_Request]) -> list[list[Finished]]:
-            prefixes = [request.prefix for request in batch]
-            return search(self.model, [request.ids for request in batch], options, prefixes)
+        def decode(stream: Sequence[_Request]) -> Iterator[tuple[_Request, list[Finished]]]:
+            sources, prefixes = [request.ids for request in stream], [request.prefix for request in stream]
+            for number, finished in search_each(self.model, sources, options, prefixes):
+                yield stream[number], finished
 
         with evaluating(self.model):
-            for batch, found in zip(batches, run_in_streams(decode, batches, self._device()), strict=True):
-                for request, finished in zip(batch, found, strict=True):
-                    results[request.place] = [self._hypothesis(one, request.cut) for one in finished]
+            streams = [decode(stream) for stream in streams_of(requests, self._device())]
+            for request, finished in merge_streams(streams):
+                results[request.place] = [self._hypothesis(one, request.cut) for one in finished]
         return results
 
     def translate_lines(
@@ -216,7 +214,7 @@ class Translator:
         pairs.sort(key=lambda pair: -pair.length)
         scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
         with evaluating(self.model), torch.inference_mode():
-            for part in batches_by_size(pairs, SCORED_PAIRS):
+            for part in batches_of_pairs(pairs):
                 batch = collate([(pair.source, pair.target) for pair in part]).to(self._device())
                 for pair, total in zip(part, log_probabilities(self.model, batch), strict=True):
                     scores[pair.place] = PairScore(total, len(pair.target) + 1, pair.cut)
@@ -312,17 +310,14 @@ def require_room(folder: RunFolder, file: Path, tokens: int, room: int) -> None:
         raise RunError(f"{file} has {tokens} tokens, but the model in {folder} only {room}: they are of different runs")
 
 
-Sized = TypeVar("Sized", _Request, _Pair)
-
-
-def batches_by_size(items: Sequence[Sized], batch_size: int) -> Iterator[list[Sized]]:
-    """At most `batch_size` items and `BATCH_TOKENS` padded tokens each; the items come longest first."""
-    batch: list[Sized] = []
-    for item in items:
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * batch[0].length > BATCH_TOKENS):
+def batches_of_pairs(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
+    """At most `SCORED_PAIRS` pairs and `SCORED_TOKENS` padded tokens each; the pairs come longest first."""
+    batch: list[_Pair] = []
+    for pair in pairs:
+        if batch and (len(batch) == SCORED_PAIRS or (len(batch) + 1) * batch[0].length > SCORED_TOKENS):
             yield batch
             batch = []
-        batch.append(item)
+        batch.append(pair)
     if batch:
         yield batch
 

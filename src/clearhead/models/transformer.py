@@ -102,7 +102,7 @@ class Transformer(nn.Module):
 
     def step(self, ids: Int[Tensor, "r q"], cache: DecoderCache) -> Float[Tensor, "r q v"]:
         """Logits behind the next `q` tokens of each open hypothesis; equal to `forward` over all tokens at once."""
-        x = self.positions(self.target_embedding(ids), start=cache.length)
+        x = self.positions(self.target_embedding(ids), start=cache.positions())
         return self.projection(self.decoder.step(x, cache))
 
 

@@ -50,8 +50,7 @@ class KeyValueCache:
 
     def __init__(self, key: Float[Tensor, "b h _ d"], capacity: int) -> None:
         sentences, heads, _, width = key.shape
-        self.keys = key.new_empty(sentences, heads, capacity, width)
-        self.values = key.new_empty(sentences, heads, capacity, width)
+        self.keys, self.values = (entries_like(key, sentences, heads, capacity, width) for _ in range(2))
         self.length = 0
 
     @property
@@ -74,7 +73,7 @@ class KeyValueCache:
         """Only these sentences stay."""
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = old.new_empty(len(sentences), *old.shape[1:])
+            new = entries_like(old, len(sentences), *old.shape[1:])
             new[:, :, : self.length] = old[:, :, : self.length].index_select(0, sentences)
             setattr(self, name, new)
 
@@ -89,7 +88,7 @@ class KeyValueCache:
     def _grow(self, capacity: int) -> None:
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = old.new_empty(*old.shape[:2], capacity, old.size(3))
+            new = entries_like(old, *old.shape[:2], capacity, old.size(3))
             new[:, :, : old.size(2)] = old
             setattr(self, name, new)
 
@@ -115,18 +114,26 @@ class DecoderCache:
     """The entries that lie behind each hypothesis."""
     length: int = 0
     """Number of target positions decoded so far."""
+    ragged: bool = False
+    """Hypotheses side by side stand at different positions: some entries of a sentence lie behind none of its own."""
+
+    def positions(self) -> int | Int[Tensor, " r"]:
+        """Where each open hypothesis' next token will stand: it has as many entries behind it."""
+        return self.rows.gather(self.past.sum(-1)) if self.ragged else self.length
 
     def advance(self, positions: int) -> Bool[Tensor, "b 1 q n"] | None:
         """Put the next positions of all hypotheses behind what is there; returns what they may attend to.
 
         Each hypothesis' new positions see its own past, and each other causally. `None`: all that there is.
         """
+        if self.past.size(-1) + self.past.size(1) * positions > self.layers[0].past.capacity:
+            self._forget()
         sentences, beams, before = self.past.shape
         self.length += positions
         own = torch.eye(beams, dtype=torch.bool, device=self.past.device)
         own = own[:, :, None].expand(-1, -1, positions).flatten(1).expand(sentences, -1, -1)
         self.past = torch.cat([self.past, own], -1)
-        if beams == positions == 1:  # one hypothesis sees every entry of its sentence
+        if beams == positions == 1 and not self.ragged:  # one hypothesis sees every entry of its sentence
             return None
         mask = self.past.repeat_interleave(positions, 1)
         if positions > 1:
@@ -136,9 +143,6 @@ class DecoderCache:
     def follow(self, origins: Int[Tensor, "b k"]) -> None:
         """Hypothesis `j` of a sentence goes on from where hypothesis `origins[j]` of it was."""
         self.past = self.past.gather(1, origins[:, :, None].expand(-1, -1, self.past.size(-1)))
-        first = self.layers[0].past
-        if self.past.size(-1) + self.past.size(1) > first.capacity:
-            self._forget()
 
     def keep_sentences(self, sentences: Int[Tensor, " b2"]) -> None:
         """Only these sentences stay."""
@@ -150,6 +154,17 @@ class DecoderCache:
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
 
+    def replace_sentences(self, places: Int[Tensor, " b2"], newcomers: DecoderCache) -> None:
+        """Others, of which nothing is decoded yet, come in the place of these; none may have a longer source."""
+        self.ragged = True
+        self.past[places] = False
+        for layer, new in zip(self.layers, newcomers.layers, strict=True):
+            layer.memory_key[places, :, : new.memory_key.size(2)] = new.memory_key
+            layer.memory_value[places, :, : new.memory_value.size(2)] = new.memory_value
+        if self.memory_mask is not None and newcomers.memory_mask is not None:
+            self.memory_mask[places] = False
+            self.memory_mask[places, :, :, : newcomers.memory_mask.size(-1)] = newcomers.memory_mask
+
     def _forget(self) -> None:
         """Drop the entries that no hypothesis has behind it any more, the others staying in order."""
         needed = self.past.any(1)
@@ -160,3 +175,8 @@ class DecoderCache:
         self.past = self.past.gather(2, entries[:, None].expand(-1, self.past.size(1), -1))
         for layer in self.layers:
             layer.past.keep_entries(entries)
+
+
+def entries_like(like: Tensor, sentences: int, heads: int, entries: int, width: int) -> Float[Tensor, "b h n d"]:
+    """Room for entries. In memory all heads of an entry lie side by side, as they are written and read."""
+    return like.new_empty(sentences, entries, heads, width).transpose(1, 2)

@@ -46,18 +46,6 @@ class DecoderOnlyLayer(EncoderLayer):
 class TextCache(DecoderCache):
     """The cache of a model without a source, for texts that may begin with prompts of different lengths."""
 
-    ragged: bool = False
-    """Some entries are padding, so hypotheses side by side stand at different positions."""
-
-    def positions(self) -> int | Int[Tensor, " r"]:
-        """Where each open hypothesis' next token will stand: it has as many entries behind it."""
-        return self.rows.gather(self.past.sum(-1)) if self.ragged else self.length
-
-    def advance(self, positions: int) -> Bool[Tensor, "b 1 q n"] | None:
-        """As in any decoder, but that a lone hypothesis may not see its sentence's padding."""
-        mask = super().advance(positions)
-        return self.past[:, None] if mask is None and self.ragged else mask
-
     def forget_padding(self, lengths: Int[Tensor, " b"]) -> None:
         """Only the first `lengths` entries of each sentence were text."""
         if int(lengths.min()) < self.length:
