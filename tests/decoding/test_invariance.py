@@ -65,6 +65,25 @@ def test_the_length_penalty_is_each_sentences_own(translator, lines):
     assert_same(together, [translator.hypotheses([line], length_penalty=0.0, beam_size=3)[0] for line in lines[:12]])
 
 
+# case G1: more sentences than places, so that some come into the places of others while these go on
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=3, max_size=14),
+    beams=st.integers(1, 4),
+    places=st.integers(1, 4),
+    seed=st.integers(0, 50),
+)
+def test_places_are_taken_over_cleanly(random_model, random_sources, lengths, beams, places, seed):
+    model = random_model(seed, decoder_layers=2, sharpness=1.0)
+    sources = random_sources(seed, lengths)  # in no order: a newcomer may be longer than all before it
+    options = DecodingOptions(beam_size=beams, n_best=beams, batch_size=places * beams, max_length_extra=3)
+    together = search(model, sources, options)
+    for source, found in zip(sources, together, strict=True):
+        alone = search(model, [source], options)[0]
+        assert [one.ids for one in found] == [one.ids for one in alone]
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=TOLERANCE)
+
+
 # cases G1, G2
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
-from clearhead.decoding.layout import lay_out_for_few_rows
+from clearhead import kernels
+from clearhead.decoding.layout import PackedLinear, lay_out_for_few_rows
+from clearhead.decoding.options import DecodingOptions
+from clearhead.decoding.search import search
+from clearhead.errors import ConfigError
 from clearhead.models.transformer import parameter_names
 
+needs_kernels = pytest.mark.skipif(kernels.library() is None, reason="this machine has no C++ compiler")
+needs_int16 = pytest.mark.skipif(not kernels.has("int16"), reason="this processor has no AVX2")
 
-def test_nothing_but_the_order_in_memory_changes(random_model):
+
+@pytest.mark.parametrize("native", [False, pytest.param(True, marks=needs_kernels)])
+def test_nothing_but_the_order_in_memory_changes(random_model, native, monkeypatch):
+    if not native:
+        monkeypatch.setattr(kernels, "library", lambda: None)
     model = random_model(4, tied="all")
     other = copy.deepcopy(model)
     lay_out_for_few_rows(other)
@@ -22,7 +33,69 @@ def test_nothing_but_the_order_in_memory_changes(random_model):
         assert torch.equal(other.state_dict()[name], weight), name
     linears = [module for module in other.modules() if isinstance(module, nn.Linear)]
     assert len(linears) == 4 + 2 + 8 + 2 + 1
-    assert all(linear.weight.t().is_contiguous() for linear in linears)
-    # Embeddings are looked up row by row: they stay as they were, so a tied projection is a matrix of its own.
+    if native:
+        assert all(isinstance(linear, PackedLinear) for linear in linears)
+    else:
+        assert all(linear.weight.t().is_contiguous() for linear in linears)
+        # Embeddings are looked up row by row: they stay as they were, so a tied projection is a matrix of its own.
+        assert parameter_names(other).keys() - parameter_names(model).keys() == {"projection.weight"}
     assert other.target_embedding.weight.is_contiguous()
-    assert parameter_names(other).keys() - parameter_names(model).keys() == {"projection.weight"}
+
+
+@needs_kernels
+@pytest.mark.parametrize("beams", [1, 4])
+def test_kernels_find_what_torch_finds(random_model, random_sources, beams, monkeypatch):
+    model, sources = random_model(7, decoder_layers=2), random_sources(7, [9, 1, 5, 5, 2, 8, 3])
+    packed = copy.deepcopy(model)
+    lay_out_for_few_rows(packed)
+    options = DecodingOptions(beam_size=beams, n_best=beams, batch_size=3 * beams)
+    found = search(packed, sources, options)
+    monkeypatch.setattr(kernels, "library", lambda: None)
+    expected = search(model, sources, options)
+    assert [[one.ids for one in outputs] for outputs in found] == [[one.ids for one in outputs] for outputs in expected]
+    scores = [[one.score for outputs in results for one in outputs] for results in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@needs_int16
+def test_int16_scores_nearly_as_float32_does(random_model, random_sources):
+    model, sources = random_model(7), random_sources(7, [9, 1, 5, 5, 2, 8, 3])
+    packed = copy.deepcopy(model)
+    lay_out_for_few_rows(packed, "int16")
+    exact, rounded = (search(each, sources, DecodingOptions(beam_size=3)) for each in (model, packed))
+    for one, other in zip(exact, rounded, strict=True):
+        assert one[0].ids == other[0].ids
+        assert one[0].log_probability == pytest.approx(other[0].log_probability, abs=0.02)
+        assert one[0].log_probability != other[0].log_probability
+
+
+@needs_kernels
+def test_changed_weights_are_packed_anew():
+    linear = nn.Linear(3, 2)
+    model = nn.Sequential(linear)
+    lay_out_for_few_rows(model)
+    x = torch.randn(5, 3)
+    with torch.no_grad():
+        before = model(x)
+        linear.weight[0] += 1.0
+        torch.testing.assert_close(model(x), nn.functional.linear(x, linear.weight, linear.bias))
+        linear.bias += 1.0
+        torch.testing.assert_close(model(x), nn.functional.linear(x, linear.weight, linear.bias))
+        assert not torch.allclose(model(x), before)
+
+
+@needs_kernels
+def test_gradients_flow_through_a_packed_layer():
+    linear = nn.Linear(3, 2)
+    model = nn.Sequential(linear)
+    lay_out_for_few_rows(model)
+    model(torch.ones(1, 3)).sum().backward()
+    assert torch.equal(linear.weight.grad, torch.ones(2, 3))
+
+
+def test_a_precision_that_there_is_not(random_model, monkeypatch):
+    with pytest.raises(ConfigError, match="float32 or int16"):
+        lay_out_for_few_rows(random_model(1), "int4")
+    monkeypatch.setattr(kernels, "library", lambda: None)
+    with pytest.raises(ConfigError, match="compiler"):
+        lay_out_for_few_rows(random_model(1), "int16")

@@ -133,7 +133,8 @@ def test_there_may_be_fewer_outputs_than_asked_for(random_model, random_sources)
 
 def test_a_long_batch_is_split_but_scored_alike(translator, monkeypatch):
     """Batches are bounded by their tokens too, in translating and in scoring."""
-    import clearhead.decoding.translator as module
+    from clearhead.decoding import search
+    from clearhead.decoding import translator as module
 
     sizes = []
     handle = translator.model.encoder.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].shape[:2]))
@@ -142,7 +143,8 @@ def test_a_long_batch_is_split_but_scored_alike(translator, monkeypatch):
         expected = translator.translate(lines, beam_size=1)
         scores = translator.score(lines, expected)
         sizes.clear()
-        monkeypatch.setattr(module, "BATCH_TOKENS", 24)
+        monkeypatch.setattr(search, "BATCH_TOKENS", 24)
+        monkeypatch.setattr(module, "SCORED_TOKENS", 24)
         assert translator.translate(lines, beam_size=1) == expected
         again = translator.score(lines, expected)
     finally:

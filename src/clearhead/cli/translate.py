@@ -38,6 +38,7 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="Put score and log-probability before each output.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    precision: Annotated[str, typer.Option(help="float32, or int16: faster on a CPU, nearly as exact.")] = "float32",
 ) -> None:
     """Translate texts, a file, or standard input, line for line.
 
@@ -49,6 +50,7 @@ def translate(
       clearhead translate runs/multi30k-en-de < test.en > test.out.de
       clearhead translate runs/dates -i dates.txt.gz -o iso.txt --beam-size 1
       clearhead translate runs/pinyin "银行" --n-best 3 --scores
+      clearhead translate runs/multi30k-en-de -i test.en -o test.out.de --precision int16
     """
     from clearhead.decoding.translator import load
     from clearhead.errors import ConfigError
@@ -64,7 +66,7 @@ def translate(
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "batch_size": batch_size,
     }  # fmt: skip
     changes = {name: value for name, value in wanted.items() if value is not None}
-    translator = load(run, device=device)
+    translator = load(run, device=device, precision=precision)
     lines, chunk = _lines(texts, input)
     begun = prefix if prefixes is None else read_lines(prefixes)
     results = translator.translate_lines(lines, prefixes=begun, chunk=chunk, **changes)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from clearhead import kernels
+from clearhead.errors import ConfigError
 
 
 class PackedLinear(nn.Linear):
     """An `nn.Linear` that has its weight a second time, packed for the native kernels, which compute its products."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, precision: str) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
+        self.precision = precision
         self.pack()
 
     def pack(self) -> None:
         """Take over what the weight and the bias are now."""
-        self.panels = kernels.pack(self.weight.detach())
-        self.panel_bias = None if self.bias is None else kernels.pack_bias(self.bias.detach())
+        bias = None if self.bias is None else self.bias.detach()
+        self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias)
         self.packed = self._versions()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -28,24 +30,33 @@ class PackedLinear(nn.Linear):
             return super().forward(x)
         if self.packed != self._versions():  # somebody has changed them
             self.pack()
-        return kernels.product(x, self.panels, self.panel_bias, self.out_features)
+        return self.panels.product(x)
 
     def _versions(self) -> tuple[int, int]:
         return self.weight._version, 0 if self.bias is None else self.bias._version
 
 
-def lay_out_for_few_rows(model: nn.Module) -> None:
+def lay_out_for_few_rows(model: nn.Module, precision: str = "float32") -> None:
     """Store every matrix as products of a few rows like it best; shapes, names and results stay.
 
-    Packed, where there are native kernels: up to four times as fast for a few rows as torch's product, and no slower for
-    many. Else as `(in, out)` in memory: a product then reads it in order; with MKL 1.8 times as fast for 16 rows, 1.4
+    Packed, where there are native kernels: up to four times as fast for a few rows as torch's product, and no slower
+    for many. Else as `(in, out)` in memory: a product then reads it in order; with MKL 1.8 times as fast for 16 rows, 1.4
     for 64, no slower for one or for many (docs/experiments.md). Training has no use for either. A projection tied to an
     embedding becomes a matrix of its own, since rows are looked up in the embedding.
+
+    Raises `ConfigError` for a precision that there is not, or not here.
     """
+    if precision not in kernels.PRECISIONS:
+        raise ConfigError(f"precision = {precision!r}: has to be {' or '.join(kernels.PRECISIONS)}")
     linears = [(name, module) for name, module in model.named_modules() if type(module) is nn.Linear]
+    packs = kernels.has(precision) and all(kernels.take(linear.weight.detach()) for _, linear in linears)
+    if precision != "float32" and not packs:
+        raise ConfigError(
+            f"precision = {precision!r} needs an x86 CPU with AVX2 and a C++ compiler; leave it at float32"
+        )
     for name, linear in linears:
-        if kernels.take(linear.weight.detach()):
-            model.set_submodule(name, PackedLinear(linear))
+        if packs:
+            model.set_submodule(name, PackedLinear(linear, precision))
         elif linear.weight.device.type == "cpu":
             weight = linear.weight.detach().t().contiguous().t()
             linear.weight = nn.Parameter(weight, requires_grad=linear.weight.requires_grad)

@@ -97,11 +97,11 @@ def search_each(
 ) -> Iterator[tuple[int, list[Finished]]]:
     """The same, each output with the number of its source, as soon as it is there.
 
-    Sources that follow each other are decoded side by side: let them be of like length, the longest first.
+    Sources of one length side by side need little padding; the longest come first, so that memory shows early.
     """
     waiting = deque(
-        make_sentence(number, source, options, prefixes[number] if prefixes else ())
-        for number, source in enumerate(sources)
+        make_sentence(number, sources[number], options, prefixes[number] if prefixes else ())
+        for number in sorted(range(len(sources)), key=lambda number: -len(sources[number]))
     )
     running = RunningSentences(model, options)
     while waiting or running.any_open:

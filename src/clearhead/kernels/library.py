@@ -1,7 +1,7 @@
 """The kernels, compiled for this very processor when they are first needed, and kept.
 
-A compiler takes two seconds, once; the result lies in the user's cache folder, under a name that changes with the source,
-the compiler's options and the processor. Where there is no compiler there are no kernels.
+A compiler takes a few seconds, once. The result lies in the user's cache folder, under a name that changes with the
+source, the compiler's options and the processor. Where there is no compiler there are no kernels.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import tempfile
 from ctypes import CDLL, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-
-import torch  # its OpenMP is the one that the kernels are to find when they are loaded
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 COMPILERS = ("c++", "g++", "clang++")
@@ -65,8 +63,16 @@ def processor() -> str:
 def load(path: Path) -> CDLL:
     """Open the library and say what its functions take."""
     found = CDLL(str(path))
-    found.panel_columns.argtypes, found.panel_columns.restype = [], c_int
-    found.packed_product.argtypes = [c_void_p] * 4 + [c_int64] * 3 + [c_int]
-    found.attend.argtypes = [c_void_p] * 6 + [c_int64] * 10 + [c_float, c_int]
-    found.packed_product.restype = found.attend.restype = None
+    functions = {
+        "panel_columns": ([], c_int),
+        "packed_product": ([c_void_p] * 4 + [c_int64] * 3 + [c_int], None),
+        "attend": ([c_void_p] * 6 + [c_int64] * 10 + [c_float, c_int], None),
+        "has_int16": ([], c_int),
+    }
+    if found.has_int16():
+        functions["quantize_rows"] = ([c_void_p] * 3 + [c_int64] * 2, None)
+        functions["integer_product"] = ([c_void_p] * 5 + [c_int64] * 3 + [c_int], None)
+    for name, (arguments, result) in functions.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, result
     return found

@@ -73,7 +73,7 @@ class KeyValueCache:
         """Only these sentences stay."""
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = entries_like(old, len(sentences), *old.shape[1:])
+            new = entries_like(old, len(sentences), old.size(1), self.capacity, old.size(3))
             new[:, :, : self.length] = old[:, :, : self.length].index_select(0, sentences)
             setattr(self, name, new)
 
@@ -88,7 +88,7 @@ class KeyValueCache:
     def _grow(self, capacity: int) -> None:
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = entries_like(old, *old.shape[:2], capacity, old.size(3))
+            new = entries_like(old, old.size(0), old.size(1), capacity, old.size(3))
             new[:, :, : old.size(2)] = old
             setattr(self, name, new)
 
