@@ -11,11 +11,12 @@ from rich.table import Table
 from clearhead.inspection.training_curves import Curve, Panel
 
 BARS = "▁▂▃▄▅▆▇█"
-CELLS = 12
-NAME, VALUE = 13, 7
+CELLS = 11
+NAME, VALUE = 11, 7
 """Cells that a curve's name and a value take at least, so that panels above each other line up."""
 WIDTH = NAME + CELLS + 2 * VALUE + 3
-GAP = 3
+GAP = 2
+"""Two panels side by side are as wide as the usual terminal: 80 cells."""
 
 
 def render_panels(panels: Sequence[Panel], *, width: int) -> RenderableType:
@@ -71,6 +72,6 @@ def bar_of(value: float, low: float, high: float) -> str:
 def short_number(value: float) -> str:
     """Three digits that count, in at most seven characters."""
     size = abs(value)
-    if size >= 1e6 or 0 < size < 1e-3:
+    if size >= 999_999.5 or 0 < size < 1e-3:
         return f"{value:.1e}"
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if size >= 999.5 else f"{value:.3g}"

@@ -78,16 +78,16 @@ def training_panels(records: Sequence[Mapping[str, Any]]) -> list[Panel]:
     if all(math.isclose(a[1], b[1], rel_tol=1e-3) for a, b in zip(plain, smoothed, strict=False)):
         smoothed = []
     metrics = list(dict.fromkeys(key for record in validation for key in record if key not in NO_METRIC))
-    losses = {"training": plain, "training, smoothed": smoothed, "validation": curve(validation, "loss")}
+    losses = {"training": plain, "smoothed": smoothed, "validation": curve(validation, "loss")}
     panels = [
         panel("loss, nats per target token", losses),
         *(panel(f"validation: {metric}", {metric: curve(validation, metric)}, may_be_log=False) for metric in metrics),
         panel("learning rate", {"rate": curve(training, "learning_rate")}, may_be_log=False),
         panel("gradient norm, before clipping", {"all weights": curve(training, "gradient_norm")}),
         panel("gradient norm by layer", by_path(inside, "gradient_norm")),
-        panel("size of activations by layer", by_path(inside, "activation")),
-        panel("update over weight, by layer", by_path(inside, "update_ratio")),
-        panel("attention entropy (1: looks at all alike)", by_path(inside, "entropy"), may_be_log=False),
+        panel("activations by layer", by_path(inside, "activation")),
+        panel("update over weight by layer", by_path(inside, "update_ratio")),
+        panel("attention entropy (1: all keys alike)", by_path(inside, "entropy"), may_be_log=False),
         panel(heads_title(inside), heads_by_fault(inside), may_be_log=False),
     ]
     return [one for one in panels if one.curves]
@@ -133,4 +133,4 @@ def heads_by_fault(records: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
 def heads_title(records: Sequence[Mapping[str, Any]]) -> str:
     """With the number of all heads."""
     count = max((record["heads"] for record in records if isinstance(record.get("heads"), int)), default=0)
-    return f"dead heads, of {count:,}"
+    return f"saturated, uniform heads of {count:,}"
