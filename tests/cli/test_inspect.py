@@ -159,7 +159,7 @@ def test_the_training_in_the_terminal(command, recorded):
     assert outcome.code == 0
     assert outcome.lines[0] == f"{recorded}: 40 updates in 4.0 minutes, not finished"
     (loss,) = [line for line in outcome.lines if line.startswith("training ")]
-    assert re.search(r"█ +▃ +▂ +▁ +1 +0\.25", loss)
+    assert re.search(r"█ +▃ +▁ +▁ +1 +0\.25", loss)
     warnings = [line for line in outcome.lines if line.startswith("at update")]
     assert len(warnings) == 1
     assert warnings[0].startswith("at update 20: one update moved the weights of encoder.0 by 12.3% of their size")

@@ -271,15 +271,14 @@ def _show_training(run: Path, png: Path | None, console: Console) -> None:
         from clearhead.inspection.training_plot import plot_training
 
         save_figure(plot_training(panels, title), png)
-        console.print(f"{png}: written", markup=False)
+        console.print(f"{png}: written", markup=False, soft_wrap=True)
     else:
         from clearhead.inspection.sparklines import render_panels
 
         console.print(f"[bold]{escape(title)}[/]\n", soft_wrap=True)
         console.print(render_panels(panels, width=console.width))
     for update, text in warnings_in(records):
-        console.print(f"\nat update {update:,}: {text}", markup=False)
+        console.print(f"\nat update {update:,}: {text}", markup=False, soft_wrap=True)
     if not any(record["event"] == "diagnostics" for record in records):
-        console.print(
-            "\nNothing was recorded inside the model: \\[diagnostics] every = 100 in the recipe does that.", style="dim"
-        )
+        hint = "Nothing was recorded inside the model: [diagnostics] every = 100 in the recipe does that."
+        console.print(f"\n{hint}", style="dim", markup=False, soft_wrap=True)

@@ -112,17 +112,19 @@ def curve(records: Iterable[Mapping[str, Any]], key: str) -> Curve:
 
 
 def by_path(records: Sequence[Mapping[str, Any]], group: str) -> dict[str, Curve]:
-    """The curves of a group of keys such as `activation/encoder.0`, under their short names."""
+    """The curves of a group of keys such as `activation/encoder.0`, under their short names, stack by stack."""
     keys = dict.fromkeys(key for record in records for key in record if key.startswith(f"{group}/"))
-    return {short_name(key.removeprefix(f"{group}/")): curve(records, key) for key in keys}
+    curves = {short_name(key.removeprefix(f"{group}/")): curve(records, key) for key in keys}
+    order = {"encoder": 0, "decoder": 1, "cross": 2}
+    return dict(sorted(curves.items(), key=lambda named: order.get(named[0].split(".")[0], len(order))))
 
 
 def short_name(path: str) -> str:
     """`decoder.layers.1.cross_attention` is `cross.1`, as heads are named; layers have their names already."""
-    stack, *_, attention = path.split(".")
-    if not attention.endswith("_attention"):
+    parts = path.split(".")
+    if len(parts) < 3 or not parts[-1].endswith("_attention"):
         return path
-    return f"{'cross' if attention.startswith('cross') else stack}.{path.split('.')[-2]}"
+    return f"{'cross' if parts[-1] == 'cross_attention' else parts[0]}.{parts[-2]}"
 
 
 def heads_by_fault(records: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
