@@ -48,12 +48,13 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         axes.plot(
             updates, values,
             color=colours.get(name), label=literal(name) if name in named else None, linewidth=1.4,
-            marker="o" if len(points) <= 12 else None, markersize=3.5,
+            marker="o" if len(points) <= 12 else None, markersize=3.5, clip_on=False,
         )  # fmt: skip
     axes.set_title(panel.title, fontsize=10)
     axes.set_yscale("log" if panel.log else "linear")
-    if not panel.log and all(value >= 0 for points in panel.curves.values() for _, value in points):
-        axes.set_ylim(bottom=0)
+    values = [value for points in panel.curves.values() for _, value in points]
+    if not panel.log and min(values) >= 0:
+        axes.set_ylim(0, None if max(values) else 1)
     axes.grid(alpha=0.25)
     axes.tick_params(labelsize=8)
     if len(panel.curves) > 1:
