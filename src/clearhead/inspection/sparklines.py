@@ -24,7 +24,7 @@ def render_panels(panels: Sequence[Panel], *, width: int) -> RenderableType:
     updates = [update for panel in panels for points in panel.curves.values() for update, _ in points]
     first, last = min(updates, default=0), max(updates, default=0)
     columns = max(1, (width + GAP) // (WIDTH + GAP))
-    rows = []
+    rows: list[RenderableType] = []
     for start in range(0, len(panels), columns):
         row = Table.grid(padding=(0, GAP, 0, 0))
         row.add_row(*(render_panel(panel, first=first, last=last) for panel in panels[start : start + columns]))

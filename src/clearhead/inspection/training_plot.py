@@ -52,9 +52,9 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         )  # fmt: skip
     axes.set_title(panel.title, fontsize=10)
     axes.set_yscale("log" if panel.log else "linear")
-    values = [value for points in panel.curves.values() for _, value in points]
-    if not panel.log and min(values) >= 0:
-        axes.set_ylim(0, None if max(values) else 1)
+    heights = [value for points in panel.curves.values() for _, value in points]
+    if not panel.log and min(heights) >= 0:
+        axes.set_ylim(0, None if max(heights) else 1)
     axes.grid(alpha=0.25)
     axes.tick_params(labelsize=8)
     if len(panel.curves) > 1:
