@@ -1,8 +1,8 @@
 """What `[diagnostics]` costs: updates with a measurement, and without.
 
-With `every = 100` one update in a hundred is measured, so training takes longer by a hundredth of what a measured update
-takes longer. That hundredth is far below the noise of a shared machine; a measured update beside a plain one is not, so
-these take turns, and the row of 100 updates is computed from each round's two.
+With `every = 100` one update in a hundred is measured, so training takes longer by a hundredth of what a measured
+update takes longer. That hundredth is far below the noise of a shared machine; a measured update beside a plain one is
+not, so these take turns, and the row of 100 updates is computed from each round's two.
 """
 
 from __future__ import annotations
