@@ -61,13 +61,15 @@ class Reading:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Reading:
-        """The reading that a line of the log was made of."""
-        groups: dict[str, dict[str, float]] = {field: {} for field in GROUPS.values()}
+        """The reading that a line of the log was made of; what is no number is left out."""
+        fields: dict[str, Any] = {field: {} for field in GROUPS.values()}
         for key, value in record.items():
             name, _, path = key.partition("/")
             if path and name in GROUPS and isinstance(value, int | float):
-                groups[GROUPS[name]][path] = float(value)
-        return cls(**groups, **{name: int(record.get(name, 0)) for name in COUNTS})
+                fields[GROUPS[name]][path] = float(value)
+            elif key in COUNTS and isinstance(value, int):
+                fields[key] = value
+        return cls(**fields)
 
 
 class Diagnostics:
