@@ -117,6 +117,8 @@ def test_heads_switched_off_one_by_one(command, trained, pairs):
         (["badge", "--grid"], "--png FILE"),
         (["badge", "--png", "map.xyz"], "ends in one of"),
         (["badge", "--html", "no-such-folder/page.html"], "no-such-folder"),
+        (["badge", "--html", ""], "that is a folder"),
+        (["badge", "--html", "/"], "that is a folder"),
         (["badge", "--png", "no-such-folder/map.png"], "no-such-folder"),
         ([" "], "blank"),
         (["--heads", "--by", "beauty"], "--by beauty: choose one of entropy"),

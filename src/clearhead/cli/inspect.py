@@ -174,6 +174,8 @@ def _write_pictures(
     if grid and png is None:
         raise ConfigError("--grid says what --png FILE draws; give that too")
     if html is not None:
+        if html.is_dir():
+            raise ConfigError(f"--html {html}: that is a folder; name a file")
         write_text_atomically(html, inspection.to_html())
         console.print(f"\n{html}: open it in a browser ({html.stat().st_size / 1000:,.0f} kB)", markup=False)
     if png is not None:
