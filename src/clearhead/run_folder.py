@@ -142,11 +142,13 @@ class RunFolder:
         write_text_atomically(self.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The records of `metrics.jsonl`; a last line that was cut short is left out."""
+        """The records of `metrics.jsonl`; a last line that was cut short is left out, and whatever is no record."""
         records = []
-        for line in self.metrics.read_text(encoding="utf-8").split("\n") if self.metrics.exists() else []:
-            with contextlib.suppress(ValueError):
-                records.append(json.loads(line))
+        text = self.metrics.read_text(encoding="utf-8", errors="replace") if self.metrics.exists() else ""
+        for line in text.split("\n"):
+            with contextlib.suppress(ValueError, RecursionError):
+                if isinstance(record := json.loads(line), dict):
+                    records.append(record)
         return records
 
     def remove_leftovers(self) -> None:

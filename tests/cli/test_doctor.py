@@ -67,6 +67,9 @@ def test_a_module_of_ones_own_and_single_checks(command, tmp_path, monkeypatch):
         ("json:nothing", "has no 'nothing'"),
         ("json:__doc__", "not a function"),
         ("json:dumps", "without arguments"),
+        (":build", "can't be imported"),
+        ("..up:build", "can't be imported"),
+        ("json:", "has no ''"),
         ("collections:OrderedDict", "not a torch.nn.Module"),
     ],
 )
@@ -74,6 +77,51 @@ def test_targets_that_cannot_be(command, target, says):
     outcome = command("doctor", target)
     assert outcome.code == 2
     assert says in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("def build(:", "can't be imported: SyntaxError"),
+        ("x = 1 / 0", "can't be imported: ZeroDivisionError"),
+        ("def build():\n    return {}['x']", "can't be called without arguments: KeyError: 'x'"),
+    ],
+)
+def test_code_of_ones_own_that_fails(command, tmp_path, monkeypatch, code, says):
+    (tmp_path / "broken.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    outcome = command("doctor", "broken:build")
+    sys.modules.pop("broken", None)
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert "SyntaxError" in says or f"broken.py:{code.count(chr(10)) + 1})" in outcome.err
+
+
+@pytest.mark.parametrize("spoil", [b"", b"\0" * 40, b"not safetensors at all, but long enough for a header"])
+def test_a_hugging_face_folder_whose_weights_are_broken(command, tmp_path, spoil):
+    pytest.importorskip("transformers", reason="needs the transformers library")
+    config = {"model_type": "gpt2", "vocab_size": 53, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(spoil)
+    outcome = command("doctor", tmp_path)
+    assert outcome.code == 2
+    assert "not a model that transformers can load" in outcome.err
+
+
+@pytest.mark.parametrize("config", ["[1]", "{", '{"model_type": "nonsense"}', "3"])
+def test_a_hugging_face_folder_whose_config_is_broken(command, tmp_path, config):
+    if "model_type" in config:
+        pytest.importorskip("transformers", reason="needs the transformers library")
+    (tmp_path / "config.json").write_text(config)
+    assert command("doctor", tmp_path).code == 2
+
+
+def test_an_imported_model_is_examined_where_it_came_from(command, tmp_path):
+    (tmp_path / "imported.json").write_text("{}")
+    outcome = command("doctor", tmp_path)
+    assert outcome.code == 2
+    assert "imported from" in outcome.err
 
 
 def test_a_folder_of_neither_kind(command, tmp_path):

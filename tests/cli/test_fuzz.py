@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clearhead.cli import app as cli
 
-COMMANDS = ["train", "translate", "evaluate", "score", "info", "explain", "demo"]
+COMMANDS = ["train", "translate", "evaluate", "score", "info", "inspect", "doctor", "explain", "demo"]
 
 # What the operating system can hand over: any text without NUL.
 words = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12)

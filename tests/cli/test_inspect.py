@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 
 import pytest
 from rich.cells import cell_len
 
 import clearhead
+from clearhead.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -102,7 +105,10 @@ def test_heads_switched_off_one_by_one(command, trained, pairs):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give a text, or --heads, or --ablate-heads"),
+        ([], "give a text, or --heads, --ablate-heads or --training"),
+        (["--training"], "metrics.jsonl: nothing is recorded yet"),
+        (["badge", "--training"], "leave out texts, --html, --heads"),
+        (["--training", "--heads"], "leave out texts, --html, --heads"),
         (["badge", "--kind", "self"], "no attention of the kind 'self'; choose one of encoder, decoder, cross"),
         (["badge", "--layer", "7"], "cross attention has no layer 7: they are 0 to 0"),
         (["badge", "--layer", "0", "--head", "2"], "no head 2: they are 0 to 1"),
@@ -111,6 +117,8 @@ def test_heads_switched_off_one_by_one(command, trained, pairs):
         (["badge", "--grid"], "--png FILE"),
         (["badge", "--png", "map.xyz"], "ends in one of"),
         (["badge", "--html", "no-such-folder/page.html"], "no-such-folder"),
+        (["badge", "--html", ""], "that is a folder"),
+        (["badge", "--html", "/"], "that is a folder"),
         (["badge", "--png", "no-such-folder/map.png"], "no-such-folder"),
         ([" "], "blank"),
         (["--heads", "--by", "beauty"], "--by beauty: choose one of entropy"),
@@ -129,3 +137,60 @@ def test_mistakes_are_explained(command, trained, arguments, message, monkeypatc
 
 def test_no_such_run(command, tmp_path):
     assert command("inspect", tmp_path / "none", "a").code == 2
+
+
+@pytest.fixture
+def recorded(trained, tmp_path):
+    """The run with a log of 40 updates, whose learning rate was too high for a while."""
+    folder = RunFolder(shutil.copytree(trained, tmp_path / "run"))
+    ratios = {10: 0.001, 20: 0.123, 30: 0.07, 40: 0.002}
+    records = [
+        record
+        for update, ratio in ratios.items()
+        for record in (
+            {"event": "training", "update": update, "loss": 1.5, "plain": 10 / update, "seconds": 6.0 * update},
+            {"event": "diagnostics", "update": update, "update_ratio/encoder.0": ratio, "heads": 6},
+        )
+    ]
+    folder.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def test_the_training_in_the_terminal(command, recorded):
+    outcome = command("inspect", recorded, "--training")
+    assert outcome.code == 0
+    assert outcome.lines[0] == f"{recorded}: 40 updates in 4.0 minutes, not finished"
+    (loss,) = [line for line in outcome.lines if line.startswith("training ")]
+    assert re.search(r"█ +▃ +▁ +▁ +1 +0\.25", loss)
+    warnings = [line for line in outcome.lines if line.startswith("at update")]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("at update 20: one update moved the weights of encoder.0 by 12.3% of their size")
+
+
+def test_a_training_without_weights_or_diagnostics(command, recorded):
+    """Before the first validation there are no weights; [diagnostics] are recorded only if asked for."""
+    recorded.model.unlink()
+    lines = recorded.metrics.read_text().splitlines()[::2]
+    recorded.metrics.write_text("\n".join(lines))
+    outcome = command("inspect", recorded, "--training")
+    assert outcome.code == 0
+    assert outcome.lines[-1] == (
+        "Nothing was recorded inside the model: [diagnostics] every = 100 in the recipe does that."
+    )
+
+
+def test_the_training_as_a_picture(command, recorded, tmp_path):
+    pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'clearhead[plot]'")
+    picture = tmp_path / "training.svg"
+    outcome = command("inspect", recorded, "--training", "--png", picture)
+    assert outcome.code == 0
+    assert outcome.lines[0] == f"{picture}: written"
+    assert b"<svg" in picture.read_bytes()
+    assert command("inspect", recorded, "--training", "--png", tmp_path / "training.xyz").code == 2
+
+
+def test_how_an_imported_model_was_trained_is_not_known(command, tmp_path):
+    (tmp_path / "imported.json").write_text('{"family": "gpt2", "source": "gpt2", "control": {}}')
+    outcome = command("inspect", tmp_path, "--training")
+    assert outcome.code == 2
+    assert "how it was trained was not recorded" in outcome.err

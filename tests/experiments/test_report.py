@@ -45,6 +45,7 @@ def test_the_list_names_every_topic(capsys: pytest.CaptureFixture[str]) -> None:
         (["scaling", "--all"], "either a topic"),
         (["--plot", "x.png"], "name it"),
         (["nothing"], "no topic 'nothing'"),
+        (["masks", "--seed", str(10**30)], "--seed"),
         (["masks", "--plot", "x.nonsense"], "x.nonsense"),
     ],
 )

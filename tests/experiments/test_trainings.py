@@ -38,13 +38,14 @@ def test_sinusoids_do_not_carry_to_four_times_the_length(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def held_out_batch_norm_needs_more_than_one_sentence(seed: int) -> None:
+def test_held_out_batch_norm_needs_more_than_one_sentence(seed: int) -> None:
     layer, batch = (normalization.held_out_loss(kind, 1, QUICK, seed) for kind in ("layer", "batch"))
     assert layer < 0.8 * batch
 
 
-def test_a_deep_stack_without_residuals_learns_nothing() -> None:
-    without, pre = (residual.final_loss(kind, 12, True, QUICK, 1) for kind in ("norm only", "pre"))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_deep_stack_without_residuals_learns_nothing(seed: int) -> None:
+    without, pre = (residual.final_loss(kind, 12, True, QUICK, seed) for kind in ("norm only", "pre"))
     assert without > 0.9 * math.log(residual.LETTERS)
     assert pre < 0.5 * math.log(residual.LETTERS)
 
@@ -58,8 +59,9 @@ def test_a_leaky_decoder_has_a_loss_that_cannot_be(seed: int) -> None:  # case M
     assert leaky.free_running < 0.4
 
 
-def test_a_right_decoder_stays_at_chance_where_nothing_can_be_learned() -> None:  # case M7
-    right = causality.train("chance", False, QUICK, 1)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_right_decoder_stays_at_chance_where_nothing_can_be_learned(seed: int) -> None:  # case M7
+    right = causality.train("chance", False, QUICK, seed)
     assert right.loss > 0.95 * causality.LENGTH * math.log(causality.LETTERS) / (causality.LENGTH + 1)
     assert abs(right.teacher_forced - 1 / causality.LETTERS) < 0.1
 
@@ -151,9 +153,10 @@ def test_the_least_possible_loss_is_that_of_the_smoothed_targets() -> None:
     assert float(loss) == pytest.approx(label_smoothing.least_loss(smoothing, vocabulary), rel=1e-9)
 
 
-def test_a_beam_finds_what_is_likelier() -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_beam_finds_what_is_likelier(seed: int) -> None:
     pytest.importorskip("babel")
-    model, _ = dates_task.train_dates(QUICK, 1, updates=60, rate=4e-3, warmup=20)
+    model, _ = dates_task.train_dates(QUICK, seed, updates=60, rate=4e-3, warmup=20)
     dates, _ = dates_task.held_out_batch(QUICK)
     few = dates._replace(test=dates.test[:25])
     (greedy, _), (wide, _) = (beam.decode(model, few, size, 0.0) for size in (1, 4))

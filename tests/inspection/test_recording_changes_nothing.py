@@ -15,6 +15,7 @@ from clearhead.config import ModelConfig
 from clearhead.control_tokens import BOS, CONTROL_COUNT, EOS
 from clearhead.decoding.options import DecodingOptions
 from clearhead.decoding.search import search
+from clearhead.models.gpt import GPT
 from clearhead.models.transformer import Transformer
 from clearhead.parts.attention import MultiHeadAttention
 from clearhead.parts.cache import Rows
@@ -31,15 +32,36 @@ CONFIGS = st.builds(
     encoder_layers=st.integers(0, 2),
     decoder_layers=st.integers(1, 2),
     norm_position=st.sampled_from(["pre", "post"]),
+    norm=st.sampled_from(["layer", "rms"]),
+    feed_forward=st.sampled_from(["relu", "gelu", "swiglu"]),
+    positions=st.sampled_from(["sinusoids", "sinusoids_halves"]),
     tied=st.sampled_from(["none", "output", "all"]),
     dropout=st.sampled_from([0.0, 0.3]),
     attention_dropout=st.sampled_from([None, 0.0, 0.5]),
 )
+DECODERS = st.builds(
+    ModelConfig,
+    architecture=st.just("decoder"),
+    source_vocab=st.just(VOCABULARY),
+    target_vocab=st.just(VOCABULARY),
+    d_model=st.just(24),
+    d_ff=st.just(17),
+    n_heads=st.sampled_from([2, 6]),
+    kv_heads=st.sampled_from([None, 1, 2]),
+    encoder_layers=st.just(0),
+    decoder_layers=st.integers(1, 2),
+    norm_position=st.just("pre"),
+    norm=st.sampled_from(["layer", "rms"]),
+    positions=st.sampled_from(["sinusoids", "learned", "rotary"]),
+    max_positions=st.just(16),
+    dropout=st.sampled_from([0.0, 0.3]),
+)
 
 
 def make_model(config, seed):
+    """Weights far from where they start, so that attention is far from even."""
     torch.manual_seed(seed)
-    model = Transformer(config)
+    model = Transformer(config) if config.architecture == "encoder-decoder" else GPT(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.4 * torch.randn_like(parameter)
@@ -86,6 +108,22 @@ def test_logits_gradients_and_dropout(config, lengths, training, seed):
 
     plain, watched = ([tensor for tensor in tensors if tensor is not None] for tensors in watched_and_not(model, run))
     assert_same(plain, watched)
+
+
+# case I2
+@settings(deadline=None, max_examples=40)
+@given(config=DECODERS, lengths=LENGTHS, training=st.booleans(), seed=st.integers(0, 10**6))
+def test_a_decoder_alone(config, lengths, training, seed):
+    """Rotary positions and shared key and value heads are what only these models have."""
+    model = make_model(config, seed).train(training)
+    ids = padded(random_ids(lengths, seed))
+
+    def run():
+        logits = model(ids)
+        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()), allow_unused=True)
+        return [logits, *(gradient for gradient in gradients if gradient is not None), torch.rand(2)]
+
+    assert_same(*watched_and_not(model, run))
 
 
 # cases I2, M1, M2

@@ -14,6 +14,8 @@ import json, warnings
 warnings.simplefilter("ignore")  # the compiler's own
 import torch
 import clearhead
+from clearhead.decoding.options import DecodingOptions
+from clearhead.decoding.search import search
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = clearhead.Transformer(clearhead.ModelConfig(
@@ -27,12 +29,18 @@ before = model(source, target)
 with clearhead.record_attention(model) as maps:
     during = model(source, target)
 after = model(source, target)
+rows = [[4, 5, 6, 7, 2], [9, 8, 2]]
+searches = [DecodingOptions(beam_size=beam, max_length_ratio=1.0, max_length_extra=2) for beam in (1, 3)]
+found = [search(model, rows, options) for options in searches]
+with clearhead.record_attention(model):
+    watched = [search(model, rows, options) for options in searches]
 print(json.dumps({{
     "names": sorted(maps) == sorted(expected) and len(maps) == 6,
     "maps": max((maps[name] - expected[name]).abs().max().item() for name in expected),
     "during": (during - before).abs().max().item(),
     "after": (after - before).abs().max().item(),
     "plain": (plain - before).abs().max().item(),
+    "searches": found == watched,
 }}))
 """
 
@@ -44,4 +52,5 @@ def test_a_compiled_model_is_recorded(backend):
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert found["names"]
+    assert found["searches"]
     assert max(found["maps"], found["during"], found["after"], found["plain"]) <= 1e-6

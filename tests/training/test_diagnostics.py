@@ -11,7 +11,7 @@ from clearhead.models.transformer import Transformer
 from clearhead.recipe import DiagnosticsSection, TrainingSection
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import collate
-from clearhead.training.diagnostics import Diagnostics, Reading, problems
+from clearhead.training.diagnostics import Diagnostics, Reading, problems, warnings_in
 from clearhead.training.run import train
 from clearhead.training.step import compute_gradient
 
@@ -110,6 +110,19 @@ def test_what_is_out_of_range_is_said_in_words():
     assert "encoder.0" in found["step"]
     assert "decoder.1" in found["activation"]
     assert not list(problems(Reading(gradient_norms={"encoder.0": 1.0, "encoder.1": 2.0}, heads=8, uniform_heads=8)))
+
+
+def test_a_reading_comes_back_from_its_line_of_the_log(model, batch):
+    reading, said = read(model, batch, rate=30.0)
+    record = {"event": "diagnostics", "update": 1, **json.loads(json.dumps(reading.record()))}
+    assert Reading.from_record(record) == reading
+    assert [(update, f"diagnostics at update {update}: {text}") for update, text in warnings_in([record, record])] == [
+        (1, text) for text in said
+    ]
+    assert said
+    assert not warnings_in([{**record, "event": "training"}])
+    odd = {"event": "diagnostics", "update": 2, "heads": None, "activation/x": "y", "entropy": 3, "new/x": 1.0}
+    assert Reading.from_record(odd) == Reading()
 
 
 def test_a_warning_is_said_once_until_all_is_well_again(model):

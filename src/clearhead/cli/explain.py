@@ -14,7 +14,7 @@ def explain(
     plot: Annotated[
         Path | None, typer.Option(help="Draw it to this file (.png, .svg, .pdf); --all: to this folder.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything that is drawn at random.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="Every topic, one after the other.")] = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown; with --all the page docs/explain.md.")

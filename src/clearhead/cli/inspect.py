@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def inspect(
     run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
     text: Annotated[
-        str | None, typer.Argument(help="A text; not needed with --heads and --ablate-heads.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="A text; not needed with --heads and --ablate-heads, not possible with --training.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Look at this translation instead of decoding one.")] = None,
     kind: Annotated[str, typer.Option(help="Which attention: encoder, decoder (both self) or cross.")] = "cross",
@@ -32,7 +36,9 @@ def inspect(
     alternatives: Annotated[int, typer.Option(help="Likeliest tokens kept for each step.", min=1)] = 5,
     beam_size: Annotated[int | None, typer.Option(help="1 is greedy; default: the recipe's.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to explore: one file, no network.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Draw the map to this file (.png, .svg, .pdf).")] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Draw the map or the curves to this file (.png, .svg, .pdf).")
+    ] = None,
     grid: Annotated[bool, typer.Option("--grid", help="--png draws all heads of the kind, layers by heads.")] = False,
     heads: Annotated[bool, typer.Option("--heads", help="Rank all heads by what they do over a data set.")] = False,
     by: Annotated[
@@ -48,13 +54,17 @@ def inspect(
         Path | None, typer.Option(help="Data for --heads and --ablate-heads; default: the validation set.")
     ] = None,
     lines: Annotated[int, typer.Option(help="Take so many sources of the data at most.", min=1)] = 500,
+    training: Annotated[
+        bool, typer.Option("--training", help="Show the curves of the training, a running one's too.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
 ) -> None:
-    """Show what attention looks at: a text's maps, or what the heads do over a data set.
+    """Show what attention looks at, a text's maps or what the heads do over a data set; or how the training went.
 
     For a text: the translation, a map of one head (default: the sharpest), and for each token its probability, the
     source token it is aligned to, and what could have been written instead. --html writes a page with all heads of
-    all layers.
+    all layers. --training shows losses and learning rate, and gradients, activations, updates and heads by layer where
+    the recipe's [diagnostics] recorded them.
 
     \b
     Examples:
@@ -65,6 +75,7 @@ def inspect(
       clearhead inspect runs/dates --heads --by diagonality
       clearhead inspect runs/dates --ablate-heads --metric exact_match --pairs test.tsv
       clearhead inspect runs/dates "11 novembre 1918" --without cross.0.2 --without cross.1.3
+      clearhead inspect runs/dates --training --png training.png
     """
     from contextlib import ExitStack
 
@@ -76,13 +87,18 @@ def inspect(
     from clearhead.inspection.heads import heads_off, parse_head
     from clearhead.inspection.statistics import MEASURES
 
+    console = Console(highlight=False)
+    if training:
+        if text is not None or heads or ablate_heads or html is not None:
+            raise ConfigError("--training shows the run's training and nothing else: leave out texts, --html, --heads")
+        _show_training(run, png, console)
+        return
     if text is None and not (heads or ablate_heads):
-        raise ConfigError("nothing to look at: give a text, or --heads, or --ablate-heads")
+        raise ConfigError("nothing to look at: give a text, or --heads, --ablate-heads or --training")
     if by not in MEASURES:
         raise ConfigError(f"--by {by}: choose one of {', '.join(MEASURES)}")
     if metric is not None:
         check_names([metric], "13a")
-    console = Console(highlight=False)
     translator = load(run, device=device)
     with ExitStack() as stack:
         stack.enter_context(heads_off(translator.model, [parse_head(name, translator.model) for name in without or []]))
@@ -158,6 +174,8 @@ def _write_pictures(
     if grid and png is None:
         raise ConfigError("--grid says what --png FILE draws; give that too")
     if html is not None:
+        if html.is_dir():
+            raise ConfigError(f"--html {html}: that is a folder; name a file")
         write_text_atomically(html, inspection.to_html())
         console.print(f"\n{html}: open it in a browser ({html.stat().st_size / 1000:,.0f} kB)", markup=False)
     if png is not None:
@@ -236,3 +254,33 @@ def _print_ablation(
         table.add_row(*row)
     console.print(table)
     console.print("Loss in nats per target token: the more it rises, the more the head was needed.", style="dim")
+
+
+def _show_training(run: Path, png: Path | None, console: Console) -> None:
+    """The curves of the log, in the terminal or as a picture, and the warnings that were given."""
+    from rich.markup import escape
+
+    from clearhead.inspection.training_curves import describe_progress, read_log, training_panels
+    from clearhead.run_folder import RunFolder
+    from clearhead.training.diagnostics import warnings_in
+
+    folder = RunFolder(run)
+    records = read_log(folder)
+    panels = training_panels(records)
+    title = f"{run}: {describe_progress(records, folder)}"
+    if png is not None:
+        from clearhead.inspection.plot import save_figure
+        from clearhead.inspection.training_plot import plot_training
+
+        save_figure(plot_training(panels, title), png)
+        console.print(f"{png}: written", markup=False, soft_wrap=True)
+    else:
+        from clearhead.inspection.sparklines import render_panels
+
+        console.print(f"[bold]{escape(title)}[/]\n", soft_wrap=True)
+        console.print(render_panels(panels, width=console.width))
+    for update, text in warnings_in(records):
+        console.print(f"\nat update {update:,}: {text}", markup=False, soft_wrap=True)
+    if not any(record["event"] == "diagnostics" for record in records):
+        hint = "Nothing was recorded inside the model: [diagnostics] every = 100 in the recipe does that."
+        console.print(f"\n{hint}", style="dim", markup=False, soft_wrap=True)

@@ -31,8 +31,9 @@ def hugging_face_patient(path: Path) -> Patient:
     try:
         config = transformers.AutoConfig.from_pretrained(str(path), local_files_only=True)
         trained = auto_class(config).from_pretrained(str(path), local_files_only=True, dtype=torch.float32)
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{path}: not a model that transformers can load: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # the library and those below it raise errors of many kinds for files that are broken
+        reason = (str(error).splitlines() or [""])[0]
+        raise RunError(f"{path}: not a model that transformers can load: {type(error).__name__}: {reason}") from error
     return config_patient(config, name=str(path), trained=trained.eval(), text_sides=tokenizer_side(path))
 
 

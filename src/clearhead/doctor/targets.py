@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,13 @@ def folder_patient(path: Path) -> Patient:
         from clearhead.doctor.run_patient import run_patient
 
         return run_patient(path)
+    if (path / "imported.json").exists():
+        raise RunError(f"{path}: an imported model; examine the folder that it was imported from instead")
     try:
-        described = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        described = {}
-    if "model_type" in described:
+        config = {}
+    if isinstance(config, dict) and "model_type" in config:
         from clearhead.doctor.hugging_face import hugging_face_patient
 
         return hugging_face_patient(path)
@@ -83,19 +86,29 @@ def function_patient(name: str, **adapter: Any) -> Patient:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except ImportError as error:
-        raise ConfigError(f"{name}: {module_name} can't be imported: {error}") from None
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(f"{name}: {module_name or 'nothing'} can't be imported: {described(error)}") from error
+    try:
+        function = getattr(module, function_name)
     except AttributeError:
         raise ConfigError(f"{name}: {module_name} has no {function_name!r}") from None
     if isinstance(function, Patient):
-        return function
+        return as_patient(function, **adapter)
     if not callable(function):
         raise ConfigError(f"{name} is a {type(function).__name__}, not a function that builds a model")
     try:
         made = function()
-    except TypeError as error:
-        raise ConfigError(f"{name} has to be callable without arguments: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"{name} can't be called without arguments: {described(error)}") from error
     if isinstance(made, Patient):
-        return made
+        return as_patient(made, **adapter)
     return guess_patient(function, name=name, **adapter)
+
+
+def described(error: Exception) -> str:
+    """An error of the user's own code in one line, with the line of code that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen")), None)
+    where = "" if last is None or last.filename == __file__ else f" ({last.filename}:{last.lineno})"
+    return f"{type(error).__name__}: {error}{where}"

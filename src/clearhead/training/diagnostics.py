@@ -8,7 +8,7 @@ layer's output, and how every head's attention is spread. A training is the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,12 @@ parts of the greatest possible, sees all alike."""
 VANISHING = 100.0
 LARGEST_STEP = 0.05
 LARGEST_ACTIVATION = 1_000.0
+GROUPS = {
+    "gradient_norm": "gradient_norms", "activation": "activations", "update_ratio": "update_ratios",
+    "entropy": "entropies",
+}  # fmt: skip
+"""What a line of the log calls the values by layer, and what a `Reading` does."""
+COUNTS = ("saturated_heads", "uniform_heads", "heads")
 
 
 @dataclass
@@ -49,19 +55,21 @@ class Reading:
 
     def record(self) -> dict[str, Any]:
         """What goes to the log: one number a key, as TensorBoard needs it."""
-        groups = {
-            "gradient_norm": self.gradient_norms,
-            "activation": self.activations,
-            "update_ratio": self.update_ratios,
-            "entropy": self.entropies,
-        }
+        groups = {name: getattr(self, field) for name, field in GROUPS.items()}
         flat = {f"{name}/{path}": value for name, group in groups.items() for path, value in group.items()}
-        return {
-            **flat,
-            "saturated_heads": self.saturated_heads,
-            "uniform_heads": self.uniform_heads,
-            "heads": self.heads,
-        }
+        return {**flat, **{name: getattr(self, name) for name in COUNTS}}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Reading:
+        """The reading that a line of the log was made of; what is no number is left out."""
+        fields: dict[str, Any] = {field: {} for field in GROUPS.values()}
+        for key, value in record.items():
+            name, _, path = key.partition("/")
+            if path and name in GROUPS and isinstance(value, int | float):
+                fields[GROUPS[name]][path] = float(value)
+            elif key in COUNTS and isinstance(value, int):
+                fields[key] = value
+        return cls(**fields)
 
 
 class Diagnostics:
@@ -136,11 +144,28 @@ class Diagnostics:
 
     def warn_of(self, update: int, reading: Reading) -> None:
         """Say what is out of its range and was not so before."""
-        found = dict(problems(reading))
-        for kind, text in found.items():
-            if kind not in self._warned:
-                self._warn(f"diagnostics at update {update:,}: {text}")
-        self._warned = set(found)
+        for text in new_problems(reading, self._warned):
+            self._warn(f"diagnostics at update {update:,}: {text}")
+
+
+def warnings_in(records: Iterable[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """Update and text of every warning that a training gave, from the records of its log."""
+    warned: set[str] = set()
+    return [
+        (record["update"], text)
+        for record in records
+        if record["event"] == "diagnostics"
+        for text in new_problems(Reading.from_record(record), warned)
+    ]
+
+
+def new_problems(reading: Reading, known: set[str]) -> list[str]:
+    """The texts of the problems whose names are not in `known`, which holds those of this reading afterwards."""
+    found = dict(problems(reading))
+    new = [text for name, text in found.items() if name not in known]
+    known.clear()
+    known.update(found)
+    return new
 
 
 def problems(reading: Reading) -> Iterator[tuple[str, str]]:
