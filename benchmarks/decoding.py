@@ -161,11 +161,10 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
 
 def measure(quick: bool) -> list[Row]:
     torch.set_num_threads(THREADS)
-    lines = text_files().test_lines()
     rows = []
     for preset in PRESETS[: 1 if quick else None]:
-        step = len(lines) // (16 if quick else SENTENCES[preset])
-        rows += measure_shape(preset, lines[::step], quick=quick)
+        lines = text_files().test_lines(16 if quick else SENTENCES[preset])
+        rows += measure_shape(preset, lines, quick=quick)
     return rows
 
 

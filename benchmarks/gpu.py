@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.data import ROOT, VOCABULARY, WORK, text_files
-from benchmarks.decoding import LONGEST, generate, peers_length_penalty, require_equal, translate
+from benchmarks.decoding import generate, peers_length_penalty, require_equal, translate
 from benchmarks.decoding import PEER as MARIAN
 from benchmarks.growth import random_batch
 from benchmarks.harness import OURS, PEAK, Row, cost_rows, rows_of, take_turns, throughput_rows
@@ -102,7 +102,7 @@ def decoding_rows(preset: str, device: torch.device, *, quick: bool) -> Iterator
     translator = bench_translator(preset, quick=True, device=str(device))
     theirs = marian(translator.model.config).eval().to(device)
     copy_to_marian(translator.model, theirs)
-    lines = text_files().test_lines()[: 16 if quick else None]
+    lines = text_files().test_lines(16 if quick else 1000)
     sources = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(lines)]
     for beam_size, name, batch_size in ((1, "greedy", 256), (5, "beam 5", 64)):
         ours = partial(translate, translator, lines, beam_size=beam_size)
@@ -112,12 +112,11 @@ def decoding_rows(preset: str, device: torch.device, *, quick: bool) -> Iterator
         require_equal(outputs, peer(), MARIAN, beam_size=beam_size)
         seconds = take_turns({OURS: ours, f"{MARIAN}, batch {batch_size}": peer}, rounds=1 if quick else 3)
         yield from throughput_rows(f"{name}, {preset}", seconds, amount=len(lines), unit="sentences/s")
-    chosen = range(0, len(lines), len(lines) // (2 if quick else 20))
     alone = {
-        OURS: lambda i: translate(translator, [lines[chosen[i]]], beam_size=1),
-        MARIAN: lambda i: generate(theirs, [sources[chosen[i]]], beam_size=1, longest=LONGEST),
+        OURS: lambda i: translate(translator, [lines[i]], beam_size=1),
+        MARIAN: lambda i: generate(theirs, [sources[i]], beam_size=1),
     }
-    medians = latencies(alone, len(chosen), 1 if quick else 3)
+    medians = latencies(alone, 2 if quick else 20, 1 if quick else 3)
     yield from cost_rows(f"one sentence, {preset}", medians, unit="ms")
 
 

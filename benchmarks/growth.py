@@ -122,10 +122,9 @@ def batch_rows(batches: tuple[int, ...], training: tuple[int, ...], rounds: int,
     translator = bench_translator("tiny", quick=quick)
     theirs = marian(translator.model.config).eval()
     copy_to_marian(translator.model, theirs)
-    lines = text_files().test_lines()
     with CTranslate2(translator.model) as worker:
         for size in batches:
-            chosen = lines[:: len(lines) // SENTENCES[size]][: SENTENCES[size]]
+            chosen = text_files().test_lines(SENTENCES[size])
             sources = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(chosen)]
             how = {"beam_size": 1, "batch_size": size, "longest": LONGEST}
             limits = {"beam_size": 1, "max_length_ratio": 0.0, "max_length_extra": LONGEST}

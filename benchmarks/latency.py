@@ -98,9 +98,8 @@ def best_threads(one: Callable[..., Any]) -> tuple[int, int]:
 
 def measure(quick: bool) -> list[Row]:
     torch.set_num_threads(THREADS)
-    lines = text_files().test_lines()
-    chosen = lines[:: len(lines) // (TRIAL if quick else SENTENCES)]
-    return [row for preset in PRESETS[: 1 if quick else None] for row in measure_shape(preset, chosen, quick=quick)]
+    lines = text_files().test_lines(TRIAL if quick else SENTENCES)
+    return [row for preset in PRESETS[: 1 if quick else None] for row in measure_shape(preset, lines, quick=quick)]
 
 
 if __name__ == "__main__":
