@@ -27,11 +27,13 @@ ENVIRONMENT = ROOT / ".venv-bench-ctranslate2"
 WORKER = ROOT / "benchmarks" / "ctranslate2_worker.py"
 REQUIREMENTS = ROOT / "requirements" / "bench-ctranslate2.txt"
 PEER = "CTranslate2"
+BACKENDS = {"oneDNN": "0", "MKL": "1"}
+"""What computes its matrix products, and how CT2_USE_MKL says it. By itself it takes MKL on Intel's processors only."""
 INTER_AND_INTRA_THREADS = (2, 1)
 """Two batches at once, on one thread each: CTranslate2's best on two cores, by a factor of 2 to 3."""
 BATCH_SIZES = (32, 64, 128)
 TRIAL = 256
-"""Sentences to choose the batch size with: two batches of the largest."""
+"""Sentences to choose the batch size with: two batches of the largest. A quarter of them to choose the backend."""
 
 Sources = list[list[int]]
 
@@ -42,19 +44,12 @@ def installed_version() -> str:
 
 
 class CTranslate2:
-    """A worker process with our model. To be used in a `with` block."""
+    """Our model in CTranslate2, a process for each of its backends. To be used in a `with` block."""
 
     def __init__(self, model: Transformer) -> None:
-        python = ENVIRONMENT / "bin" / "python"
-        if not python.exists():
-            raise RuntimeError(f"{python} is missing; `make {ENVIRONMENT.name}/.bench-ctranslate2` installs it")
         self._folder = tempfile.TemporaryDirectory()
-        # How many threads it may have is said on opening; a limit that was meant for this process must not hamper it.
-        environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-        self._process = subprocess.Popen(
-            [str(python), "-P", str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self._numbers: dict[tuple[str, tuple[int, int]], int] = {}
+        self._workers = {name: Worker(CT2_USE_MKL=value) for name, value in BACKENDS.items()}
+        self._numbers: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._build(model)
 
     def __enter__(self) -> CTranslate2:
@@ -63,7 +58,8 @@ class CTranslate2:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.communicate()  # closes its input, which ends it
+        for worker in self._workers.values():
+            worker.close()
         self._folder.cleanup()
 
     def translate(
@@ -76,11 +72,12 @@ class CTranslate2:
         length_penalty: float = 0.0,
         compute_type: str = "float32",
         threads: tuple[int, int] = INTER_AND_INTRA_THREADS,
+        backend: str = "oneDNN",
     ) -> Timed:
         """Outputs, token ids without the end token. `sources` end with it; `longest` limits the outputs."""
-        answer = self._ask(
+        answer = self._workers[backend].ask(
             "translate",
-            translator=self._open(compute_type, threads),
+            translator=self._open(backend, compute_type, threads),
             sources=sources,
             beam_size=beam_size,
             batch_size=batch_size,
@@ -89,20 +86,27 @@ class CTranslate2:
         )
         return Timed(answer["seconds"], answer["outputs"])
 
-    def best_batch_size(self, sources: Sources, **how: Any) -> int:
-        """The batch size, of those tried, that the first sentences are translated fastest with."""
-        work = partial(self.translate, sources[:TRIAL], **how)
-        work(batch_size=BATCH_SIZES[0])  # the first call allocates
-        return min(BATCH_SIZES, key=lambda size: seconds_of(partial(work, batch_size=size)))
+    def best(self, sources: Sources, **how: Any) -> dict[str, Any]:
+        """The backend and the batch size, of those tried, that the first sentences are translated fastest with."""
+
+        def trial(settings: dict[str, Any], trials: int) -> float:
+            return seconds_of(partial(self.translate, sources[:trials], **settings, **how))
+
+        backends: list[dict[str, Any]] = [{"backend": name, "batch_size": BATCH_SIZES[0]} for name in BACKENDS]
+        for settings in backends:
+            trial(settings, 1)  # the first call allocates
+        backend = min(backends, key=lambda settings: trial(settings, TRIAL // 4))["backend"]
+        sizes = [{"backend": backend, "batch_size": size} for size in BATCH_SIZES]
+        return min(sizes, key=lambda settings: trial(settings, TRIAL))
 
     def _build(self, model: Transformer) -> None:
-        """Hand over the weights. The worker has no torch, so they come as numpy's arrays."""
+        """Hand over the weights. A worker has no torch, so they come as numpy's arrays."""
         config, folder = model.config, Path(self._folder.name)
         arrays = {name: np.ascontiguousarray(weight.detach().numpy()) for name, weight in model.named_parameters()}
         arrays["target_embedding.weight"] = model.target_embedding.weight.detach().numpy()
         arrays["positions"] = cast(Tensor, model.positions.table).numpy()
         np.savez(folder / "weights.npz", **arrays)
-        self._ask(
+        next(iter(self._workers.values())).ask(
             "build",
             arrays=str(folder / "weights.npz"),
             folder=str(folder / "model"),
@@ -112,12 +116,12 @@ class CTranslate2:
             control={"bos": BOS, "eos": EOS, "unk": UNK},
         )
 
-    def _open(self, compute_type: str, threads: tuple[int, int]) -> int:
+    def _open(self, backend: str, compute_type: str, threads: tuple[int, int]) -> int:
         """The number of the translator of this kind; loaded when it is first asked for."""
-        key = (compute_type, threads)
+        key = (backend, compute_type, threads)
         if key not in self._numbers:
             inter, intra = threads
-            self._numbers[key] = self._ask(
+            self._numbers[key] = self._workers[backend].ask(
                 "open",
                 folder=str(Path(self._folder.name) / "model"),
                 compute_type=compute_type,
@@ -126,7 +130,25 @@ class CTranslate2:
             )
         return self._numbers[key]
 
-    def _ask(self, action: str, **arguments: Any) -> Any:
+
+class Worker:
+    """A process that answers one request after the other (benchmarks/ctranslate2_worker.py)."""
+
+    def __init__(self, **variables: str) -> None:
+        python = ENVIRONMENT / "bin" / "python"
+        if not python.exists():
+            raise RuntimeError(f"{python} is missing; `make {ENVIRONMENT.name}/.bench-ctranslate2` installs it")
+        # How many threads it may have is said on opening; a limit that was meant for this process must not hamper it.
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+        self._process = subprocess.Popen(
+            [str(python), "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**environment, **variables},
+        )
+
+    def ask(self, action: str, **arguments: Any) -> Any:
         """Send a request and wait for its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -136,3 +158,7 @@ class CTranslate2:
         if not answer:
             raise RuntimeError(f"the CTranslate2 process ended on {action!r}; what it said stands above")
         return json.loads(answer)
+
+    def close(self) -> None:
+        """Close its input, which ends it."""
+        self._process.communicate()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def translate(
 
 def main() -> None:
     """Answer until the pipe is closed."""
-    actions = {"build": build, "open": open_model, "translate": translate}
+    actions: dict[str, Callable[..., Any]] = {"build": build, "open": open_model, "translate": translate}
     for line in sys.stdin:
         request = json.loads(line)
         answer = actions[request.pop("do")](**request)

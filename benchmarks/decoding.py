@@ -127,10 +127,11 @@ def measure_search(
     found = {PEER: their_generate(sources, batch_size=size)}
     rows = []
     for precision in ("float32", "int8"):
-        theirs = partial(peers[1].translate, sources, longest=LONGEST, compute_type=precision, **how)
-        size = 64 if quick else peers[1].best_batch_size(sources, longest=LONGEST, compute_type=precision, **how)
-        systems.setdefault(precision, {})[f"{CTRANSLATE2}, batch {size}"] = partial(theirs, batch_size=size)
-        found[precision] = theirs(batch_size=size).value
+        kind = {"longest": LONGEST, "compute_type": precision, **how}
+        best = {"backend": "oneDNN", "batch_size": 64} if quick else peers[1].best(sources, **kind)
+        theirs = partial(peers[1].translate, sources, **best, **kind)
+        systems.setdefault(precision, {})[f"{CTRANSLATE2} ({best['backend']}), batch {best['batch_size']}"] = theirs
+        found[precision] = theirs().value
     require_equal(outputs, found[PEER], PEER, beam_size=beam_size)
     require_equal(outputs, found["float32"], CTRANSLATE2, beam_size=beam_size)
     flops = (

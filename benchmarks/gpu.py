@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.data import ROOT, VOCABULARY, WORK, text_files
-from benchmarks.decoding import generate, peers_length_penalty, require_equal, translate
 from benchmarks.decoding import PEER as MARIAN
+from benchmarks.decoding import generate, peers_length_penalty, require_equal, translate
 from benchmarks.growth import random_batch
 from benchmarks.harness import OURS, PEAK, Row, cost_rows, rows_of, take_turns, throughput_rows
 from benchmarks.latency import latencies

@@ -19,6 +19,7 @@ from benchmarks.data import VOCABULARY, text_files
 from benchmarks.decoding import LONGEST, generate
 from benchmarks.decoding import PEER as MARIAN
 from benchmarks.harness import OURS, THREADS, Row, run_script, take_turns, throughput_rows
+from benchmarks.latency import best_settings
 from benchmarks.peers import POSITIONS, copy_to_marian, marian
 from benchmarks.runs import bench_translator
 from benchmarks.training import SYSTEMS, Setting, shape
@@ -85,6 +86,8 @@ def length_rows(lengths: tuple[int, ...], rounds: int) -> Iterator[Row]:
     copy_to_marian(model, theirs)
     with CTranslate2(model) as worker, torch.inference_mode():
         lay_out_for_few_rows(model)
+        first, few = random_ids(DECODED, LENGTHS[0]), {"beam_size": 1, "batch_size": DECODED, "longest": LENGTHS[0]}
+        settings = best_settings(lambda _, **how: worker.translate(first, **few, **how))
         for length in lengths:
             ids = random_batch(TOKENS // length, length).source
             encoders = {OURS: partial(model.encode, ids), MARIAN: partial(theirs.model.encoder, input_ids=ids)}
@@ -101,10 +104,10 @@ def length_rows(lengths: tuple[int, ...], rounds: int) -> Iterator[Row]:
             systems = {
                 OURS: partial(translator.hypotheses, lines, **limits),
                 MARIAN: partial(generate, theirs, sources, **how),
-                CTRANSLATE2: partial(worker.translate, sources, **how, threads=(1, THREADS)),
+                CTRANSLATE2: partial(worker.translate, sources, **how, **settings),
             }
             found = [len(one.ids) for (one,) in translator.hypotheses(lines, **limits)]
-            found += [len(ids) for ids in worker.translate(sources, **how).value]
+            found += [len(ids) for ids in worker.translate(sources, **how, **settings).value]
             if set(found) != {length}:
                 raise RuntimeError(f"outputs of {set(found)} tokens, where {length} are wanted")
             seconds = take_turns(systems, rounds=rounds)
@@ -123,6 +126,8 @@ def batch_rows(batches: tuple[int, ...], training: tuple[int, ...], rounds: int,
     theirs = marian(translator.model.config).eval()
     copy_to_marian(translator.model, theirs)
     with CTranslate2(translator.model) as worker:
+        every = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(text_files().test_lines(256))]
+        backend = worker.best(every, beam_size=1, longest=LONGEST)["backend"]
         for size in batches:
             chosen = text_files().test_lines(SENTENCES[size])
             sources = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(chosen)]
@@ -131,7 +136,7 @@ def batch_rows(batches: tuple[int, ...], training: tuple[int, ...], rounds: int,
             systems = {
                 OURS: partial(translator.hypotheses, chosen, batch_size=size, **limits),
                 MARIAN: partial(generate, theirs, sources, **how),
-                CTRANSLATE2: partial(worker.translate, sources, **how),
+                CTRANSLATE2: partial(worker.translate, sources, **how, backend=backend),
             }
             for work in systems.values():
                 work()

@@ -1,7 +1,7 @@
 """How long one sentence takes, alone and greedily; and how long its first token.
 
 The systems take turns with every sentence. A round's figure is the median over its sentences; the table shows the
-median of the rounds. CTranslate2 gets one thread or both, whichever suits it better.
+median of the rounds. CTranslate2 gets the backend, and one thread or both, that suit it best.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.ctranslate2_peer import BACKENDS, CTranslate2
 from benchmarks.ctranslate2_peer import PEER as CTRANSLATE2
-from benchmarks.ctranslate2_peer import CTranslate2
 from benchmarks.data import text_files
 from benchmarks.decoding import LONGEST, generate, share_of_equal
 from benchmarks.decoding import PEER as MARIAN
@@ -73,9 +73,10 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
 
             systems: dict[str, dict[str, OneByOne]] = {"": {OURS: ours, MARIAN: their_generate}}
             for precision, title in (("float32", ""), ("int8", ", int8")):
-                threads = best_threads(partial(ctranslate2, compute_type=precision))
-                one = partial(ctranslate2, compute_type=precision, threads=threads)
-                systems.setdefault(title, {})[f"{CTRANSLATE2}, {threads[1]} threads"] = one
+                one = partial(ctranslate2, compute_type=precision)
+                best = best_settings(one)
+                name_of_best = f"{CTRANSLATE2} ({best['backend']}), {best['threads'][1]} threads"
+                systems.setdefault(title, {})[name_of_best] = partial(one, **best)
             if longest > 1:
                 outputs = [ours(i) for i in range(len(lines))]
                 theirs_too = [ctranslate2(i).value[0] for i in range(len(lines))]
@@ -86,14 +87,15 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     return rows
 
 
-def best_threads(one: Callable[..., Any]) -> tuple[int, int]:
-    """Inter and intra threads, of those that the machine has, with which a few sentences take the least."""
+def best_settings(one: Callable[..., Any]) -> dict[str, Any]:
+    """The backend and the threads of CTranslate2 with which a few sentences take the least."""
 
-    def trial(threads: tuple[int, int]) -> float:
-        one(0, threads=threads)  # the first call allocates
-        return statistics.median(seconds_of(partial(one, i, threads=threads)) for i in range(TRIAL))
+    def trial(settings: dict[str, Any]) -> float:
+        one(0, **settings)  # the first call allocates
+        return statistics.median(seconds_of(partial(one, i, **settings)) for i in range(TRIAL))
 
-    return min(((1, threads) for threads in range(1, THREADS + 1)), key=trial)
+    threads = range(1, THREADS + 1)
+    return min(({"backend": name, "threads": (1, count)} for name in BACKENDS for count in threads), key=trial)
 
 
 def measure(quick: bool) -> list[Row]:
