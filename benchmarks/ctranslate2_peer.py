@@ -102,7 +102,9 @@ class CTranslate2:
     def _build(self, model: Transformer) -> None:
         """Hand over the weights. A worker has no torch, so they come as numpy's arrays."""
         config, folder = model.config, Path(self._folder.name)
-        arrays = {name: np.ascontiguousarray(weight.detach().numpy()) for name, weight in model.named_parameters()}
+        arrays: dict[str, Any] = {
+            name: weight.detach().contiguous().numpy() for name, weight in model.named_parameters()
+        }
         arrays["target_embedding.weight"] = model.target_embedding.weight.detach().numpy()
         arrays["positions"] = cast(Tensor, model.positions.table).numpy()
         np.savez(folder / "weights.npz", **arrays)

@@ -129,7 +129,7 @@ def main() -> None:
     clock = Clock()
     torch.manual_seed(1)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    rates = product_rates(5, device=device, dtype=torch.bfloat16)
+    rates = product_rates(5, device=device, dtype=torch.bfloat16, side=256 if options.quick else None)
     peak, origin = max(rates), "the best of a few rounds of large matrix products"
     for part, flops in DATA_SHEET.items():
         if part in name:

@@ -93,6 +93,9 @@ def read_pipe(run: Path, options: tuple[str, ...], lines: int) -> Seen:
     process.kill()
     process.wait()
     giver.join()
+    process.stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        pipe.close()
     return seen
 
 

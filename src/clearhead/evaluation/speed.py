@@ -92,13 +92,18 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def product_rates(
-    rounds: int, *, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+    rounds: int,
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    side: int | None = None,
 ) -> list[float]:
     """Operations a second of large matrix products, round by round: the work at which a processor is best.
 
-    The best round is what the machine can do, the others what it did while it was disturbed.
+    The best round is what the machine can do, the others what it did while it was disturbed. `side` is that of the
+    matrices; by default large enough for the device.
     """
-    side = SIDES.get(device.type if device else "cpu", 2048)
+    side = side or SIDES.get(device.type if device else "cpu", 2048)
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
 
     def products() -> None:
