@@ -9,6 +9,7 @@ outputs are compared token by token.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -117,17 +118,21 @@ def measure_search(
     ours = partial(translate, translator, lines, beam_size=beam_size)
     outputs = ours()
     lengths = [len(ids) + 1 for ids in outputs]
-    how = {"beam_size": beam_size, "length_penalty": peers_length_penalty(translator.options.length_penalty, lengths)}
+    how: dict[str, Any] = {
+        "beam_size": beam_size,
+        "length_penalty": peers_length_penalty(translator.options.length_penalty, lengths),
+    }
     their_generate = partial(generate, peers[0], **how)
     sizes = BATCH_SIZES[beam_size]
     size = sizes[1]
     if not quick:
         size = min(sizes, key=lambda size: seconds_of(partial(their_generate, sources[:TRIAL], batch_size=size)))
-    systems = {"float32": {OURS: ours, f"{PEER}, batch {size}": partial(their_generate, sources, batch_size=size)}}
-    found = {PEER: their_generate(sources, batch_size=size)}
+    theirs: Callable[[], Any] = partial(their_generate, sources, batch_size=size)
+    systems: dict[str, dict[str, Callable[[], object]]] = {"float32": {OURS: ours, f"{PEER}, batch {size}": theirs}}
+    found = {PEER: theirs()}
     rows = []
     for precision in ("float32", "int8"):
-        kind = {"longest": LONGEST, "compute_type": precision, **how}
+        kind: dict[str, Any] = {"longest": LONGEST, "compute_type": precision, **how}
         best = {"backend": "oneDNN", "batch_size": 64} if quick else peers[1].best(sources, **kind)
         theirs = partial(peers[1].translate, sources, **best, **kind)
         systems.setdefault(precision, {})[f"{CTRANSLATE2} ({best['backend']}), batch {best['batch_size']}"] = theirs

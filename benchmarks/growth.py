@@ -8,8 +8,9 @@ by side, and training on larger and larger batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -86,8 +87,8 @@ def length_rows(lengths: tuple[int, ...], rounds: int) -> Iterator[Row]:
     copy_to_marian(model, theirs)
     with CTranslate2(model) as worker, torch.inference_mode():
         lay_out_for_few_rows(model)
-        first, few = random_ids(DECODED, LENGTHS[0]), {"beam_size": 1, "batch_size": DECODED, "longest": LENGTHS[0]}
-        settings = best_settings(lambda _, **how: worker.translate(first, **few, **how))
+        few = partial(worker.translate, random_ids(DECODED, LENGTHS[0]), batch_size=DECODED, longest=LENGTHS[0])
+        settings = best_settings(lambda _, **how: few(beam_size=1, **how))
         for length in lengths:
             ids = random_batch(TOKENS // length, length).source
             encoders = {OURS: partial(model.encode, ids), MARIAN: partial(theirs.model.encoder, input_ids=ids)}
@@ -99,9 +100,9 @@ def length_rows(lengths: tuple[int, ...], rounds: int) -> Iterator[Row]:
             sources = random_ids(DECODED, length - 1)
             lines = [translator.source_tokenizer.decode(ids) for ids in sources]
             sources = [[*ids, EOS] for ids in sources]
-            limits = {"beam_size": 1, "max_length_ratio": 0.0, "max_length_extra": length}
-            how = {"beam_size": 1, "batch_size": DECODED, "longest": length}
-            systems = {
+            limits: dict[str, Any] = {"beam_size": 1, "max_length_ratio": 0.0, "max_length_extra": length}
+            how: dict[str, Any] = {"beam_size": 1, "batch_size": DECODED, "longest": length}
+            systems: dict[str, Callable[[], object]] = {
                 OURS: partial(translator.hypotheses, lines, **limits),
                 MARIAN: partial(generate, theirs, sources, **how),
                 CTRANSLATE2: partial(worker.translate, sources, **how, **settings),
@@ -131,9 +132,9 @@ def batch_rows(batches: tuple[int, ...], training: tuple[int, ...], rounds: int,
         for size in batches:
             chosen = text_files().test_lines(SENTENCES[size])
             sources = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(chosen)]
-            how = {"beam_size": 1, "batch_size": size, "longest": LONGEST}
-            limits = {"beam_size": 1, "max_length_ratio": 0.0, "max_length_extra": LONGEST}
-            systems = {
+            how: dict[str, Any] = {"beam_size": 1, "batch_size": size, "longest": LONGEST}
+            limits: dict[str, Any] = {"beam_size": 1, "max_length_ratio": 0.0, "max_length_extra": LONGEST}
+            systems: dict[str, Callable[[], object]] = {
                 OURS: partial(translator.hypotheses, chosen, batch_size=size, **limits),
                 MARIAN: partial(generate, theirs, sources, **how),
                 CTRANSLATE2: partial(worker.translate, sources, **how, backend=backend),

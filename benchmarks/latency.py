@@ -75,7 +75,7 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
             for precision, title in (("float32", ""), ("int8", ", int8")):
                 one = partial(ctranslate2, compute_type=precision)
                 best = best_settings(one)
-                name_of_best = f"{CTRANSLATE2} ({best['backend']}), {best['threads'][1]} threads"
+                name_of_best = f"{CTRANSLATE2} ({best['backend']}), intra {best['threads'][1]}"
                 systems.setdefault(title, {})[name_of_best] = partial(one, **best)
             if longest > 1:
                 outputs = [ours(i) for i in range(len(lines))]

@@ -34,12 +34,13 @@ def test_the_table_has_a_line_for_each_figure(command, trained, tmp_path):
 
 
 def test_mistakes(command, trained, tmp_path):
-    blank = tmp_path / "blank.txt"
+    blank, source = tmp_path / "blank.txt", tmp_path / "source.txt"
     blank.write_bytes(b"\n \n")
+    source.write_bytes(b"bad\n")
     for arguments, word in [
         (["--source", blank], "no line to translate"),
         (["--source", tmp_path / "no.txt"], "no such file"),
-        (["--source", blank, "--beam-size", "0"], "beam_size = 0"),
+        (["--source", source, "--beam-size", "0"], "beam_size = 0"),
         ([], "pairs.tsv"),  # the recipe's pairs, of which the validation set would be a part, are gone
     ]:
         outcome = command("bench", trained, *arguments)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,9 +66,9 @@ def measure_speed(
     found = translator.hypotheses(sources, **options)
     lengths = [len(best.ids) + 1 for best, *_ in found]
     source_lengths = [len(ids) + 1 for ids in translator.source_tokenizer.encode_batch(list(sources))]
-    seconds = statistics.median(seconds_of(lambda: translator.hypotheses(sources, **options)) for _ in range(rounds))
+    seconds = statistics.median(seconds_of(partial(translator.hypotheses, sources, **options)) for _ in range(rounds))
     alone = sources[:: max(1, len(sources) // single)][:single]
-    latency = statistics.median(seconds_of(lambda one=text: translator.hypotheses([one], **options)) for text in alone)
+    latency = statistics.median(seconds_of(partial(translator.hypotheses, [text], **options)) for text in alone)
     beam_size = changes.get("beam_size", translator.options.beam_size)
     device = next(translator.model.parameters()).device
     memory = peak_memory(device)  # before the matrices of the next line
