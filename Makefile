@@ -12,6 +12,7 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH_VENV := .venv-bench
+CTRANSLATE2_VENV := .venv-bench-ctranslate2
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 # Two processes of one thread each finish the tests sooner than one of two threads: the models are small.
@@ -39,7 +40,8 @@ check: $(VENV)/.dev
 	$(call timed,Checking types,$(VENV)/bin/mypy)
 
 # BENCH_OPTIONS=--quick tries every measurement once, for a few minutes: figures to look at, not to keep.
-bench: $(BENCH_VENV)/.bench
+# BENCH_OPTIONS="--only decoding,latency" measures some again, and leaves the other rows of the page as they are.
+bench: $(BENCH_VENV)/.bench $(CTRANSLATE2_VENV)/.bench-ctranslate2
 	$(call timed,Measuring (long; keep the machine quiet),$(BENCH_VENV)/bin/python -m benchmarks.report $(BENCH_OPTIONS))
 
 doctor-table: $(VENV)/.dev
@@ -47,7 +49,7 @@ doctor-table: $(VENV)/.dev
 		OMP_NUM_THREADS=1 $(VENV)/bin/python -m clearhead.doctor.table docs/doctor.md docs/doctor.json)
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist src/clearhead.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) $(CTRANSLATE2_VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist src/clearhead.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # An environment is a folder with a stamp that is older than nothing it was made from, so a second call does nothing.
@@ -60,9 +62,15 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
 $(BENCH_VENV)/.bench: requirements/bench.txt requirements/base.txt pyproject.toml
 	$(call timed,Installing the peers into $(BENCH_VENV) (4 minutes; once),$(call install,$(BENCH_VENV),bench))
 
+# A peer that needs no torch; what it is compared with talks to it through a pipe.
+$(CTRANSLATE2_VENV)/.bench-ctranslate2: requirements/bench-ctranslate2.txt
+	$(call timed,Installing CTranslate2 into $(CTRANSLATE2_VENV) (half a minute; once),\
+		$(call install_packages,$(CTRANSLATE2_VENV),bench-ctranslate2) && touch $@)
+
 # $(call install,folder,requirements file): makes the environment if there is none, and the stamp only in the end.
-install = $(require_python) && { test -x $(1)/bin/python || $(PYTHON) -m venv $(1); } \
-	&& $(1)/bin/python $(PIP_INSTALL) -r requirements/$(2).txt \
+install = $(install_packages) \
 	&& $(1)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e . && touch $(1)/.$(2)
+install_packages = $(require_python) && { test -x $(1)/bin/python || $(PYTHON) -m venv $(1); } \
+	&& $(1)/bin/python $(PIP_INSTALL) -r requirements/$(2).txt
 require_python = { $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	|| { echo "$(PYTHON) is missing or older than Python 3.11; say make PYTHON=python3.11 (or newer)" >&2; exit 1; }; }

@@ -29,9 +29,10 @@ class TextFiles:
     origin: str
     """What it is, for the page."""
 
-    def test_lines(self) -> list[str]:
-        """The 1,000 test sentences."""
-        return self.test_source.read_text("utf-8").rstrip("\n").split("\n")[:1000]
+    def test_lines(self, count: int = 1000) -> list[str]:
+        """So many of the 1,000 test sentences, evenly spread."""
+        lines = self.test_source.read_text("utf-8").rstrip("\n").split("\n")[:1000]
+        return lines[:: len(lines) // count][:count]
 
 
 def text_files() -> TextFiles:

@@ -1,114 +1,177 @@
-"""How many sentences a second are translated: Clearhead beside transformers' `generate`, with the same weights.
+"""How many sentences a second are translated: Clearhead beside CTranslate2 and transformers' `generate`.
 
-The weights are those of a short training of the tiny shape (benchmarks/runs.py), so that outputs have the lengths of
-real ones; the base model computes the same (benchmarks/widen.py). Both decode test sentences sorted by length,
-`generate` with the batch size of those tried that suits it best, Clearhead with its defaults. First the greedy outputs
-are compared token by token.
+All have the same weights. They are those of a short training of the tiny shape (benchmarks/runs.py), so that outputs
+have the lengths of real ones; the base model computes the same (benchmarks/widen.py). All translate the same test
+sentences, each peer with the batch size of those tried that suits it best, Clearhead with its defaults. First the
+outputs are compared token by token.
 """
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from benchmarks.ctranslate2_peer import PEER as CTRANSLATE2
+from benchmarks.ctranslate2_peer import CTranslate2, Sources
 from benchmarks.data import text_files
-from benchmarks.harness import OURS, PRESETS, THREADS, Row, run_script, seconds_of, take_turns, throughput_rows
-from benchmarks.machine import needed_flops, peak_flops
+from benchmarks.harness import OURS, PRESETS, THREADS, Row, rows_of, run_script, seconds_of, take_turns, throughput_rows
+from benchmarks.machine import peak_flops
 from benchmarks.peers import copy_to_marian, marian
-from benchmarks.runs import trained_run
-from benchmarks.widen import widened
+from benchmarks.runs import bench_translator
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
-from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.translator import Translator
+from clearhead.evaluation.speed import needed_flops
 
 PEER = "transformers (Marian)"
 LONGEST = 60
-"""Both cut an output there."""
+"""All cut an output there."""
 BATCH_SIZES = {1: (32, 64, 128), 5: (16, 32, 64)}
 """Tried for `generate`, by beam size, on the first `TRIAL` sentences."""
 TRIAL = 100
-SENTENCES = 1000
+SENTENCES = {"tiny": 1000, "base": 500}
 ROUNDS = {("tiny", 1): 5, ("tiny", 5): 5, ("base", 1): 5, ("base", 5): 3}
-"""By shape and beam size; a round of base with a beam takes five minutes."""
-OUTPUTS_THAT_MAY_DIFFER = 0.01
-"""Where two tokens are as likely as each other, rounding decides."""
+"""By shape and beam size; a round of base with a beam takes minutes."""
+MOST_DIFFERENT = {1: 0.01, 5: 0.05}
+"""The share of outputs that may differ, by beam size. Where two tokens are as likely as each other, rounding decides;
+and the peers' length penalty can only be made nearly ours."""
 
-Sources = list[list[int]]
+Outputs = list[list[int]]
 
 
-def translate(translator: Translator, lines: list[str], *, beam_size: int) -> list[list[int]]:
+def peers_length_penalty(ours: float, lengths: list[int]) -> float:
+    """The exponent that does to outputs of these lengths what ours does.
+
+    Ours divides by `((5 + length) / 6) ** alpha`, the peers by `length ** alpha`. What ranks two hypotheses is how the
+    logarithm grows with that of the length: by `alpha * length / (5 + length)`, and by their alpha.
+    """
+    length = statistics.mean(lengths)
+    return ours * length / (5 + length)
+
+
+def translate(translator: Translator, lines: list[str], *, beam_size: int) -> Outputs:
     """Our outputs, token ids without the end token."""
     found = translator.hypotheses(lines, beam_size=beam_size, max_length_ratio=0.0, max_length_extra=LONGEST)
     return [hypotheses[0].ids for hypotheses in found]
 
 
-def generate(model: Any, sources: Sources, *, beam_size: int, batch_size: int) -> list[list[int]]:
+def generate(
+    model: Any,
+    sources: Sources,
+    *,
+    beam_size: int,
+    batch_size: int = 1,
+    length_penalty: float = 0.0,
+    longest: int = LONGEST,
+) -> Outputs:
     """transformers' outputs, token ids without start and end token, in the order of the sources."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    outputs: list[list[int]] = [[] for _ in sources]
-    search = {"num_beams": beam_size, "length_penalty": 0.6} if beam_size > 1 else {}
+    outputs: Outputs = [[] for _ in sources]
+    search = {"num_beams": beam_size, "length_penalty": length_penalty} if beam_size > 1 else {}
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
         batch = pad_sequence([torch.tensor(sources[i]) for i in chosen], batch_first=True, padding_value=PAD)
+        batch = batch.to(model.device)
         with torch.inference_mode():
             generated = model.generate(
                 input_ids=batch,
                 attention_mask=(batch != PAD).long(),
                 do_sample=False,
-                max_new_tokens=LONGEST + 1,
+                max_new_tokens=longest + 1,
                 suppress_tokens=[PAD, BOS, UNK],
                 **search,
             )
         for i, ids in zip(chosen, generated[:, 1:].tolist(), strict=True):
-            outputs[i] = ids[: ids.index(EOS)] if EOS in ids else ids[:LONGEST]
+            outputs[i] = ids[: ids.index(EOS)] if EOS in ids else ids[:longest]
     return outputs
 
 
-def check_equal(ours: list[list[int]], theirs: list[list[int]]) -> None:
-    """Stop unless the outputs are equal, but for a few ties."""
-    different = sum(a != b for a, b in zip(ours, theirs, strict=True))
-    print(f"  greedy outputs: {len(ours) - different:,} of {len(ours):,} equal")
-    if different > OUTPUTS_THAT_MAY_DIFFER * len(ours):
+def share_of_equal(ours: Outputs, theirs: Outputs) -> float:
+    """How many of the outputs are the same, token by token."""
+    return sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
+
+
+def require_equal(ours: Outputs, theirs: Outputs, peer: str, *, beam_size: int) -> None:
+    """Stop unless the outputs are equal, but for a few."""
+    share = share_of_equal(ours, theirs)
+    print(f"  outputs with beam {beam_size}: {share:.1%} of {len(ours):,} equal to those of {peer}")
+    if 1 - share > MOST_DIFFERENT[beam_size]:
         raise RuntimeError("the two decode differently: nothing to compare")
+
+
+def measure_search(
+    preset: str,
+    translator: Translator,
+    peers: tuple[Any, CTranslate2],
+    lines: list[str],
+    beam_size: int,
+    *,
+    quick: bool,
+) -> list[Row]:
+    """The rows of one shape and beam size, in float32 and in int8."""
+    name = f"{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {preset}"
+    sources = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(lines)]
+    ours = partial(translate, translator, lines, beam_size=beam_size)
+    outputs = ours()
+    lengths = [len(ids) + 1 for ids in outputs]
+    how: dict[str, Any] = {
+        "beam_size": beam_size,
+        "length_penalty": peers_length_penalty(translator.options.length_penalty, lengths),
+    }
+    their_generate = partial(generate, peers[0], **how)
+    sizes = BATCH_SIZES[beam_size]
+    size = sizes[1]
+    if not quick:
+        size = min(sizes, key=lambda size: seconds_of(partial(their_generate, sources[:TRIAL], batch_size=size)))
+    theirs: Callable[[], Any] = partial(their_generate, sources, batch_size=size)
+    systems: dict[str, dict[str, Callable[[], object]]] = {"float32": {OURS: ours, f"{PEER}, batch {size}": theirs}}
+    found = {PEER: theirs()}
+    rows = []
+    for precision in ("float32", "int8"):
+        kind: dict[str, Any] = {"longest": LONGEST, "compute_type": precision, **how}
+        best = {"backend": "oneDNN", "batch_size": 64} if quick else peers[1].best(sources, **kind)
+        theirs = partial(peers[1].translate, sources, **best, **kind)
+        systems.setdefault(precision, {})[f"{CTRANSLATE2} ({best['backend']}), batch {best['batch_size']}"] = theirs
+        found[precision] = theirs().value
+    require_equal(outputs, found[PEER], PEER, beam_size=beam_size)
+    require_equal(outputs, found["float32"], CTRANSLATE2, beam_size=beam_size)
+    flops = (
+        needed_flops(translator.model.config, [len(ids) for ids in sources], lengths, beam_size=beam_size)
+        / peak_flops()
+    )
+    for precision, compared in systems.items():
+        seconds = take_turns(compared, rounds=1 if quick else ROUNDS[preset, beam_size])
+        work = name if precision == "float32" else f"{name}, {precision}"
+        share = flops if precision == "float32" else None
+        rows += throughput_rows(work, seconds, amount=len(lines), unit="sentences/s", share_of_peak=share)
+    equal = {CTRANSLATE2: [100 * share_of_equal(found["float32"], found["int8"])]}
+    return [*rows, *rows_of(f"{name}, outputs of int8 equal to float32", equal, unit="%", best=max)]
 
 
 def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     """The rows of one shape, greedy and with a beam of 5."""
-    translator = Translator.load(trained_run(quick=quick))
-    if preset == "base":
-        translator.model = widened(translator.model)
-        lay_out_for_few_rows(translator.model)  # as loading does
-    model, tokenizer = translator.model, translator.source_tokenizer
-    peer = marian(model.config).eval()
-    copy_to_marian(model, peer)
-    rows = []
-    for beam_size, name in ((1, "greedy"), (5, "beam 5")):
-        sources = [[*ids, EOS] for ids in tokenizer.encode_batch(lines)]
-        ours = partial(translate, translator, lines, beam_size=beam_size)
-        theirs = partial(generate, peer, sources, beam_size=beam_size)
-        trial = partial(generate, peer, sources[:TRIAL], beam_size=beam_size)
-        sizes = BATCH_SIZES[beam_size]
-        size = sizes[1] if quick else min(sizes, key=lambda size: seconds_of(partial(trial, batch_size=size)))
-        outputs = ours()
-        if beam_size == 1:
-            check_equal(outputs, theirs(batch_size=size))
-        lengths = [len(ids) + 1 for ids in outputs]
-        flops = needed_flops(model.config, [len(ids) for ids in sources], lengths, beam_size=beam_size)
-        systems = {OURS: ours, f"{PEER}, batch {size}": partial(theirs, batch_size=size)}
-        seconds = take_turns(systems, rounds=1 if quick else ROUNDS[preset, beam_size])
-        rows += throughput_rows(
-            f"{name}, {preset}", seconds, amount=len(lines), unit="sentences/s", share_of_peak=flops / peak_flops()
-        )
-    return rows
+    translator = bench_translator(preset, quick=quick)
+    theirs = marian(translator.model.config).eval()
+    copy_to_marian(translator.model, theirs)
+    with CTranslate2(translator.model) as worker:
+        return [
+            row
+            for beam_size in BATCH_SIZES
+            for row in measure_search(preset, translator, (theirs, worker), lines, beam_size, quick=quick)
+        ]
 
 
 def measure(quick: bool) -> list[Row]:
     torch.set_num_threads(THREADS)
-    lines = text_files().test_lines()[: 16 if quick else SENTENCES]
-    return [row for preset in PRESETS[: 1 if quick else None] for row in measure_shape(preset, lines, quick=quick)]
+    rows = []
+    for preset in PRESETS[: 1 if quick else None]:
+        lines = text_files().test_lines(16 if quick else SENTENCES[preset])
+        rows += measure_shape(preset, lines, quick=quick)
+    return rows
 
 
 if __name__ == "__main__":

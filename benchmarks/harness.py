@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 THREADS = 2
 PRESETS = ("tiny", "base")
@@ -36,13 +37,27 @@ class Row:
     """Ours over the best peer's figure, by medians; `None` for the peers and where there is none."""
     share_of_peak: float | None = None
     """Floating-point operations that the work needs (no padding counted) over what matrix products reach."""
+    at: str = ""
+    """The point of a curve: `64 tokens`. Ratios are between figures at the same point."""
+    part: str = ""
+    """The script that measured it …"""
+    date: str = ""
+    """… and when; `benchmarks.report` fills in both."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a system gives back that ran in another process: its own time counts, not the way there and back."""
+
+    seconds: float
+    value: Any
 
 
 def seconds_of(work: Callable[[], object]) -> float:
     """How long one call takes."""
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    result = work()
+    return result.seconds if isinstance(result, Timed) else time.perf_counter() - start
 
 
 def take_turns(systems: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, list[float]]:
@@ -58,28 +73,35 @@ def take_turns(systems: Mapping[str, Callable[[], object]], *, rounds: int) -> d
 
 
 def throughput_rows(
-    work: str, seconds: dict[str, list[float]], *, amount: float, unit: str, share_of_peak: float | None = None
+    work: str,
+    seconds: Mapping[str, Sequence[float]],
+    *,
+    amount: float,
+    unit: str,
+    share_of_peak: float | None = None,
+    at: str = "",
 ) -> list[Row]:
     """Rows of `amount` units done in each round's seconds; the more the better.
 
     `share_of_peak` is that of a system which would need one second for the whole.
     """
     rates = {name: [amount / s for s in times] for name, times in seconds.items()}
-    return rows_of(work, rates, unit=unit, best=max, share_of_peak=share_of_peak and share_of_peak / amount)
+    return rows_of(work, rates, unit=unit, best=max, share_of_peak=share_of_peak and share_of_peak / amount, at=at)
 
 
-def cost_rows(work: str, costs: dict[str, list[float]], *, unit: str) -> list[Row]:
+def cost_rows(work: str, costs: Mapping[str, Sequence[float]], *, unit: str, at: str = "") -> list[Row]:
     """Rows of costs (seconds, bytes); the less the better. The ratio is ours over the best peer's here too."""
-    return rows_of(work, costs, unit=unit, best=min)
+    return rows_of(work, costs, unit=unit, best=min, at=at)
 
 
 def rows_of(
     work: str,
-    figures: dict[str, list[float]],
+    figures: Mapping[str, Sequence[float]],
     *,
     unit: str,
     best: Callable[[Sequence[float]], float],
     share_of_peak: float | None = None,
+    at: str = "",
 ) -> list[Row]:
     """A row for each system; `share_of_peak` is that of a figure of 1."""
     medians = {name: statistics.median(values) for name, values in figures.items()}
@@ -94,6 +116,7 @@ def rows_of(
             unit=unit,
             ratio_to_best_peer=medians[name] / best(peers) if name == OURS and peers else None,
             share_of_peak=share_of_peak and share_of_peak * medians[name],
+            at=at,
         )
         for name, values in figures.items()
     ]
@@ -112,8 +135,7 @@ def run_script(measure: Callable[[bool], Sequence[Row]]) -> None:
     for row in rows:
         ratio = f"  {row.ratio_to_best_peer:.2f} of the best peer" if row.ratio_to_best_peer else ""
         share = f"  {row.share_of_peak:.0%} of the peak" if row.share_of_peak else ""
-        print(
-            f"{row.work}: {row.system} {row.median:,.4g} {row.unit} ({row.low:,.4g} to {row.high:,.4g}){ratio}{share}"
-        )
+        what = ", ".join(filter(None, (row.work, row.at)))
+        print(f"{what}: {row.system} {row.median:,.4g} {row.unit} ({row.low:,.4g} to {row.high:,.4g}){ratio}{share}")
     if options.rows:
         options.rows.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")

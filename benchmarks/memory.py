@@ -11,7 +11,7 @@ import sys
 
 from benchmarks.harness import OURS, THREADS, Row, cost_rows, run_script
 
-UPDATES = 4
+UPDATES = 2
 PAIRS = 2_000_000
 
 
@@ -30,12 +30,12 @@ def train(system: str, updates: int) -> None:
     """A few updates of `base` on full batches of random tokens, 32 long on both sides."""
     import torch
 
-    from benchmarks.training import BATCH_TOKENS, SYSTEMS, shape
+    from benchmarks.training import BATCH_TOKENS, SYSTEMS, Setting, shape
     from clearhead.text.batches import collate
 
     torch.set_num_threads(THREADS)
     vocabulary, length = 10_000, 32
-    step = SYSTEMS[system](shape("base", vocabulary))
+    step = SYSTEMS[system](shape("base", vocabulary), Setting())
     for _ in range(updates):
         ids = torch.randint(4, vocabulary, (2, BATCH_TOKENS // length, length - 1)).tolist()
         step(collate(list(zip(*ids, strict=True))))

@@ -13,7 +13,8 @@ from clearhead.control_tokens import BOS, EOS, PAD
 from clearhead.models.transformer import Transformer
 from clearhead.parts.positions import sinusoids
 
-POSITIONS = 512
+POSITIONS = 1056
+"""A little more than the longest sentences that are measured (benchmarks/growth.py)."""
 
 
 class TorchTransformer(nn.Module):
@@ -45,7 +46,9 @@ class TorchTransformer(nn.Module):
     def forward(self, source: Tensor, decoder_input: Tensor) -> Tensor:
         """Logits of every position, padding included."""
         hidden = source == PAD
-        causal = nn.Transformer.generate_square_subsequent_mask(decoder_input.size(1), dtype=torch.bool)
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            decoder_input.size(1), device=decoder_input.device, dtype=torch.bool
+        )
         states = self.transformer(
             self.embed(source),
             self.embed(decoder_input),

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import clearhead
+from clearhead.cli.bench import bench
 from clearhead.cli.demo import demo
 from clearhead.cli.diff import diff
 from clearhead.cli.doctor import doctor
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 for command in (
-    train, translate, evaluate, score, inspect, doctor, explain, info, demo, generate, vectors, fill_mask, diff
+    train, translate, evaluate, score, bench, inspect, doctor, explain, info, demo, generate, vectors, fill_mask, diff
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_model)
