@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="compiling needs a C++ compiler")
 def test_it_runs_on_the_processor_too() -> None:
     environment = {**os.environ, "PYTHON": sys.executable}
     command = [ROOT / "benchmarks" / "gpu.sh", "--quick", "--device", "cpu"]
