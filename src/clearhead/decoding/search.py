@@ -88,7 +88,6 @@ def search(
     return [found[number] for number in range(len(sources))]
 
 
-@torch.inference_mode()
 def search_each(
     model: Transformer,
     sources: Sequence[Sequence[int]],
@@ -105,8 +104,10 @@ def search_each(
     )
     running = RunningSentences(model, options)
     while waiting or running.any_open:
-        running.admit(waiting)
-        for sentence in running.advance():
+        with torch.inference_mode():  # not around the whole: it would hold for the caller too, between two outputs
+            running.admit(waiting)
+            done = running.advance()
+        for sentence in done:
             yield sentence.number, sentence.best(options.n_best)
 
 
