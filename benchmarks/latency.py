@@ -16,7 +16,7 @@ import torch
 from benchmarks.ctranslate2_peer import BACKENDS, CTranslate2
 from benchmarks.ctranslate2_peer import PEER as CTRANSLATE2
 from benchmarks.data import text_files
-from benchmarks.decoding import LONGEST, generate, share_of_equal
+from benchmarks.decoding import INTEGERS, LONGEST, generate, share_of_equal
 from benchmarks.decoding import PEER as MARIAN
 from benchmarks.harness import OURS, PRESETS, THREADS, Row, cost_rows, run_script, seconds_of
 from benchmarks.peers import copy_to_marian, marian
@@ -53,7 +53,8 @@ def latencies(systems: Mapping[str, OneByOne], sentences: int, rounds: int) -> d
 
 def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     """The rows of one shape."""
-    translator = bench_translator(preset, quick=quick)
+    translators = {name: bench_translator(preset, quick=quick, precision=name) for name in ("float32", "int16")}
+    translator = translators["float32"]
     theirs = marian(translator.model.config).eval()
     copy_to_marian(translator.model, theirs)
     sources = [[*ids, EOS] for ids in translator.source_tokenizer.encode_batch(lines)]
@@ -61,7 +62,8 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     with CTranslate2(translator.model) as worker:
         for name, longest in LENGTHS.items():
 
-            def ours(i: int, longest: int = longest) -> list[int]:
+            def ours(i: int, longest: int = longest, precision: str = "float32") -> list[int]:
+                translator = translators[precision]
                 found = translator.hypotheses([lines[i]], beam_size=1, max_length_ratio=0.0, max_length_extra=longest)
                 return found[0][0].ids
 
@@ -71,12 +73,15 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
             def ctranslate2(i: int, longest: int = longest, **how: Any) -> Any:
                 return worker.translate([sources[i]], beam_size=1, batch_size=1, longest=longest, **how)
 
-            systems: dict[str, dict[str, OneByOne]] = {"": {OURS: ours, MARIAN: their_generate}}
-            for precision, title in (("float32", ""), ("int8", ", int8")):
+            systems: dict[str, dict[str, OneByOne]] = {
+                "": {OURS: ours, MARIAN: their_generate},
+                f", {INTEGERS}": {OURS: partial(ours, precision="int16")},
+            }
+            for precision, title in zip(("float32", "int8"), systems, strict=True):
                 one = partial(ctranslate2, compute_type=precision)
                 best = best_settings(one)
                 name_of_best = f"{CTRANSLATE2} ({best['backend']}), intra {best['threads'][1]}"
-                systems.setdefault(title, {})[name_of_best] = partial(one, **best)
+                systems[title][name_of_best] = partial(one, **best)
             if longest > 1:
                 outputs = [ours(i) for i in range(len(lines))]
                 theirs_too = [ctranslate2(i).value[0] for i in range(len(lines))]

@@ -37,11 +37,11 @@ def trained_run(*, quick: bool) -> Path:
     return run
 
 
-def bench_translator(preset: str, *, quick: bool, device: str = "cpu") -> Translator:
+def bench_translator(preset: str, *, quick: bool, device: str = "cpu", precision: str = "float32") -> Translator:
     """The trained tiny model; as `base`, the same outputs computed in that shape (benchmarks/widen.py)."""
-    translator = Translator.load(trained_run(quick=quick), device="cpu")
+    translator = Translator.load(trained_run(quick=quick), device="cpu", precision=precision)
     if preset == "base":
         translator.model = widened(translator.model)
-        lay_out_for_few_rows(translator.model)  # as loading does
+        lay_out_for_few_rows(translator.model, precision)  # as loading does
     translator.model.to(device)
     return translator
