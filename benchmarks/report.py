@@ -21,7 +21,8 @@ from benchmarks.harness import THREADS, Row
 from benchmarks.machine import description
 
 SCRIPTS = (
-    "machine", "training", "decoding", "latency", "growth", "memory", "pipe", "startup", "recording", "diagnostics", "alignment"
+    "machine", "training", "decoding", "latency", "growth", "memory", "pipe", "startup", "recording",
+    "diagnostics", "alignment",
 )  # fmt: skip
 """In the order of the page."""
 WIDTH = 24
