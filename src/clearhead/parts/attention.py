@@ -90,11 +90,6 @@ class ScaledDotProductAttention(nn.Module):
         self.dropout = dropout
         self.recorder: Callable[[Tensor], None] | None = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Nobody is looking, and nothing is dropped: any way to compute the output will do."""
-        return self.recorder is None and not (self.training and self.dropout)
-
     def forward(
         self,
         query: Float[Tensor, "b h q d"],
@@ -105,13 +100,20 @@ class ScaledDotProductAttention(nn.Module):
         causal: bool = False,
     ) -> Float[Tensor, "b h q d"]:
         """Attend from every query to the keys that `mask` and `causal` allow."""
+        self.record(query, key, value, mask, causal=causal)
+        return fused_attention(query, key, value, mask, causal=causal, dropout_p=self.rate)
+
+    @property
+    def rate(self) -> float:
+        """Of the dropout. The kernels know nothing of eval(): outside training it is ours to set to zero."""
+        return self.dropout if self.training else 0.0
+
+    def record(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, causal: bool = False) -> None:
+        """Hand the weights to whoever is looking."""
         if self.recorder is not None:
             with torch.no_grad():
                 _, weights = scaled_dot_product_attention(query, key, value, mask, causal=causal)
             self.recorder(weights)
-        # The kernel knows nothing of eval(): outside training the rate is ours to set to zero.
-        dropout_p = self.dropout if self.training else 0.0
-        return fused_attention(query, key, value, mask, causal=causal, dropout_p=dropout_p)
 
 
 class MultiHeadAttention(nn.Module):
@@ -160,7 +162,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "r q m"]:
         """Attend to keys and values that a sentence's hypotheses share: they stand in line as its queries."""
         query = self.w_q(x)
-        if self.attention.is_plain and x.size(1) == 1 and kernels.take(query) and kernels.can_attend(key, value):
+        if x.size(1) == 1 and not self.attention.rate and kernels.take(query) and kernels.can_attend(key, value):
+            if self.attention.recorder is not None:
+                self.attention.record(self.split_heads(rows.spread(query).flatten(1, 2)), key, value, mask)
             places, beams = rows.places, rows.grid[1]
             found = kernels.attend(query[:, 0], key, value, as_boolean(mask), places=places, beams=beams)
             return self.w_o(found[:, None])
