@@ -22,18 +22,16 @@ class PackedLinear(nn.Linear):
         """Take over what the weight and the bias are now."""
         bias = None if self.bias is None else self.bias.detach()
         self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias)
-        self.packed = self._versions()
+        self.sources = [each for each in (self.weight, self.bias) if each is not None]
+        self.packed = [each._version for each in self.sources]
 
     def forward(self, x: Tensor) -> Tensor:
         """`x @ weight.T + bias`."""
-        if not kernels.take(x, self.weight):
+        if not kernels.take(x, self.sources[0]):
             return super().forward(x)
-        if self.packed != self._versions():  # somebody has changed them
+        if self.packed != [each._version for each in self.sources]:  # somebody has changed them
             self.pack()
         return self.panels.product(x)
-
-    def _versions(self) -> tuple[int, int]:
-        return self.weight._version, 0 if self.bias is None else self.bias._version
 
 
 def lay_out_for_few_rows(model: nn.Module, precision: str = "float32") -> None:

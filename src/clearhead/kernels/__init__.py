@@ -7,7 +7,7 @@ Why they are here and what they gain: docs/benchmarks.md, docs/experiments.md. `
 from __future__ import annotations
 
 import math
-from ctypes import c_void_p
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +19,11 @@ from clearhead.kernels.library import library
 
 def take(*tensors: Tensor) -> bool:
     """Whether the kernels can compute with these: float32 on a CPU, and no gradient is asked for."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return False
-    alike = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
-    return alike and library() is not None
+    asks = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or (asks and tensor.requires_grad):
+            return False
+    return library() is not None
 
 
 class Panels:
@@ -39,20 +40,16 @@ class Panels:
     def pack(self, weight: Float[Tensor, "n2 k"]) -> None:
         """Bring the matrix into panels, `(panels, k, columns of a panel)`."""
         self.panels = weight.unflatten(0, (-1, _library().panel_columns())).mT.contiguous()
+        self.multiply = partial(_library().packed_product, _address(self.panels), _address(self.bias))
 
     def product(self, x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b n"]:
         """`x @ weight.T + bias`."""
-        x = x.contiguous()
-        out = x.new_empty(*x.shape[:-1], self.columns)
-        self.multiply(x, out, x.numel() // x.size(-1), x.size(-1))
-        return out
-
-    def multiply(self, x: Tensor, out: Tensor, rows: int, depth: int) -> None:
-        """Write the product to `out`."""
-        _library().packed_product(
-            _address(x), _address(self.panels), _address(self.bias), _address(out),
-            rows, depth, self.columns, torch.get_num_threads(),
+        *leading, depth = x.shape
+        x, out = x.contiguous(), x.new_empty(*leading, self.columns)
+        self.multiply(
+            x.data_ptr(), out.data_ptr(), x.numel() // depth, depth, self.columns, torch.get_num_threads()
         )  # fmt: skip
+        return out
 
 
 class Int16Panels(Panels):
@@ -72,15 +69,12 @@ class Int16Panels(Panels):
         _library().quantize_rows(_address(weight), _address(integers), _address(self.steps), *weight.shape)
         panels = integers.view(-1, _library().panel_columns(), weight.size(1) // 2, 2)
         self.panels = panels.transpose(1, 2).contiguous()
+        addresses = map(_address, (self.panels, self.steps, self.bias))
+        self.multiply = partial(_library().integer_product, *addresses)
 
-    def multiply(self, x: Tensor, out: Tensor, rows: int, depth: int) -> None:
-        """Write the product to `out`."""
-        if depth % 2:
-            x, depth = F.pad(x, (0, 1)), depth + 1
-        _library().integer_product(
-            _address(x), _address(self.panels), _address(self.steps), _address(self.bias), _address(out),
-            rows, depth, self.columns, torch.get_num_threads(),
-        )  # fmt: skip
+    def product(self, x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b n"]:
+        """`x @ weight.T + bias`, nearly."""
+        return super().product(F.pad(x, (0, 1)) if x.size(-1) % 2 else x)
 
 
 def whole_panels(rows: Float[Tensor, n * k]) -> Float[Tensor, n2 * k]:
@@ -138,5 +132,5 @@ def _library():  # type: ignore[no-untyped-def]
     return found
 
 
-def _address(tensor: Tensor | None) -> c_void_p:
-    return c_void_p(None if tensor is None else tensor.data_ptr())
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -28,6 +28,7 @@ constexpr int LANES = 8, ROWS = 6;
 constexpr int LANES = 4, ROWS = 8;
 #endif
 constexpr int COLUMNS = 2 * LANES;
+constexpr int64_t WORTH_A_THREAD = 1 << 18;  // multiplications that take longer than waking another thread
 
 #if defined(__AVX512BW__)
 #define HAS_INT16 1
@@ -185,8 +186,9 @@ int panel_columns() { return COLUMNS; }
 
 // out (rows, columns) = x (rows, depth) times a matrix in panels (ceil(columns / COLUMNS), depth, COLUMNS), plus bias,
 // of whole panels too, or null.
-void packed_product(const float* x, const float* panels, const float* bias, float* out, int64_t rows, int64_t depth,
+void packed_product(const float* panels, const float* bias, const float* x, float* out, int64_t rows, int64_t depth,
                     int64_t columns, int threads) {
+    if (rows * depth * columns < WORTH_A_THREAD) threads = 1;
     // So many rows at a time stay in the caches while all panels pass.
     const int64_t block = std::max<int64_t>(ROWS, (1 << 19) / depth / ROWS * ROWS);
     thread_local std::vector<float> packed;
@@ -216,8 +218,9 @@ void quantize_rows(const float* x, int16_t* integers_of_x, float* steps, int64_t
 }
 
 // The same product in 16-bit integers; the panels are (ceil(columns / COLUMNS), depth / 2, COLUMNS, 2), the depth even.
-void integer_product(const float* x, const int16_t* panels, const float* steps, const float* bias, float* out,
+void integer_product(const int16_t* panels, const float* steps, const float* bias, const float* x, float* out,
                      int64_t rows, int64_t depth, int64_t columns, int threads) {
+    if (rows * depth * columns < WORTH_A_THREAD) threads = 1;
     const int64_t pairs = depth / 2, block = std::max<int64_t>(ROWS, (1 << 20) / depth / ROWS * ROWS);
     thread_local std::vector<int32_t> packed;
     thread_local std::vector<float> row_steps;
@@ -259,6 +262,7 @@ void attend(const float* query, const float* keys, const float* values, const ui
             float* out, int64_t rows, int64_t beams, int64_t entries, int64_t heads, int64_t key_heads, int64_t width,
             int64_t sentence_stride, int64_t entry_stride, int64_t mask_sentence_stride, int64_t mask_beam_stride,
             float scale, int threads) {
+    if (rows * entries * heads * width < WORTH_A_THREAD) threads = 1;
     const int64_t features = heads * width, group = heads / key_heads, whole = width / LANES * LANES;
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t row = 0; row < rows; ++row) {
