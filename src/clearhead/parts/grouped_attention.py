@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.parts.attention import Mask, MultiHeadAttention, ScaledDotProductAttention
+from clearhead.parts.attention import (
+    Mask,
+    MultiHeadAttention,
+    ScaledDotProductAttention,
+    fused_attention,
+    scaled_dot_product_attention,
+)
 from clearhead.parts.cache import KeyValueCache, Rows
 from clearhead.parts.positions import Rotation, rotate
+
+
+class GroupedScaledDotProductAttention(ScaledDotProductAttention):
+    """The same with fewer heads of keys and values, each of which serves several heads of queries."""
+
+    def forward(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b g k d"],
+        value: Float[Tensor, "b g k d"],
+        mask: Mask = None,
+        *,
+        causal: bool = False,
+    ) -> Float[Tensor, "b h q d"]:
+        """Attend from every query to the keys of its group that `mask` and `causal` allow."""
+        served = query.size(1) // key.size(1)
+        if served == 1:
+            return super().forward(query, key, value, mask, causal=causal)
+        if causal:
+            key, value = (x.repeat_interleave(served, dim=1) for x in (key, value))
+            return super().forward(query, key, value, mask, causal=True)
+        # Decoding: the heads that share keys stand in line as their queries, so nothing of the past is copied.
+        in_line = query.unflatten(1, (-1, served)).flatten(2, 3)
+        if mask is not None:
+            mask = mask.expand(-1, -1, query.size(2), -1).repeat(1, 1, served, 1)
+        if self.recorder is not None:
+            with torch.no_grad():
+                _, weights = scaled_dot_product_attention(in_line, key, value, mask)
+            self.recorder(weights.unflatten(2, (served, -1)).flatten(1, 2))
+        dropout_p = self.dropout if self.training else 0.0
+        found = fused_attention(in_line, key, value, mask, dropout_p=dropout_p)
+        return found.unflatten(2, (served, -1)).flatten(1, 2)
 
 
 class GroupedQueryAttention(nn.Module):
@@ -25,14 +64,14 @@ class GroupedQueryAttention(nn.Module):
         self.w_k = nn.Linear(d_model, kv_heads * self.width, bias=biases)
         self.w_v = nn.Linear(d_model, kv_heads * self.width, bias=biases)
         self.w_o = nn.Linear(d_model, d_model, bias=biases)
-        self.attention = ScaledDotProductAttention(dropout=dropout)
+        self.attention = GroupedScaledDotProductAttention(dropout=dropout)
 
     def forward(
         self, x: Float[Tensor, "b t m"], mask: Mask = None, *, rotation: Rotation | None = None
     ) -> Float[Tensor, "b t m"]:
         """Each position attends to itself and those before it, where `mask` allows it too."""
         query, key, value = self.project(x, rotation)
-        found = self.attention(query, self.share(key), self.share(value), mask, causal=True)
+        found = self.attention(query, key, value, mask, causal=True)
         return self.w_o(MultiHeadAttention.join_heads(found))
 
     def look_back(
@@ -41,7 +80,7 @@ class GroupedQueryAttention(nn.Module):
         """The newest positions of every open hypothesis attend to themselves and what `mask` says is behind them."""
         query, key, value = (side_by_side(part, rows) for part in self.project(x, rotation))
         key, value = past.append(key, value)
-        found = MultiHeadAttention.join_heads(self.attention(query, self.share(key), self.share(value), mask))
+        found = MultiHeadAttention.join_heads(self.attention(query, key, value, mask))
         return self.w_o(rows.gather(found.unflatten(1, (-1, x.size(1)))))
 
     def project(
@@ -56,10 +95,6 @@ class GroupedQueryAttention(nn.Module):
     def split_heads(self, x: Float[Tensor, "b t m"]) -> Float[Tensor, "b h t d"]:
         """Heads are as wide everywhere; keys and values may have fewer of them."""
         return x.unflatten(-1, (-1, self.width)).transpose(1, 2)
-
-    def share(self, x: Float[Tensor, "b g t d"]) -> Float[Tensor, "b h t d"]:
-        """Each head of keys or values, once for every head of queries that it serves."""
-        return x if self.kv_heads == self.n_heads else x.repeat_interleave(self.n_heads // self.kv_heads, dim=1)
 
     def start_cache(self, sentences: int, capacity: int) -> KeyValueCache:
         """No past yet, and room for `capacity` entries of each sentence."""
