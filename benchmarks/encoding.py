@@ -1,7 +1,8 @@
 """How many sentences a second become vectors: Clearhead beside transformers, with the same weights.
 
-all-MiniLM-L6-v2, 1,000 texts of one to eight sentences, from the text to the mean of its tokens' states. Both go through
-them sorted by length, transformers with the batch size of those tried that suits it best. First the vectors are compared.
+all-MiniLM-L6-v2, 1,000 texts of one to eight sentences, from the text to the mean of its tokens' states. Both go
+through them sorted by length, transformers with the batch size of those tried that suits it best. First the vectors are
+compared.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def lay_out_mapped(model: nn.Module, path: Path) -> None:
     of their own, which is given back at once; that of the model stays unread.
     """
     first_names = {id(parameter): name for name, parameter in model.named_parameters()}
-    for module in list(model.modules()):
+    for module in [module for module in model.modules() if not isinstance(module, nn.Linear)]:
         for name, linear in list(module.named_children()):
             if type(linear) is not nn.Linear:
                 continue
@@ -57,9 +57,10 @@ def lay_out_mapped(model: nn.Module, path: Path) -> None:
                 linear.weight = read = nn.Parameter(file.get_tensor(first_names[id(unread)]))
             holder = nn.ModuleDict({name: linear})
             lay_out_for_few_rows(holder)
-            if linear.weight is read:  # it was copied, not exchanged
-                linear.weight = unread
-            module.add_module(name, holder[name])
+            laid_out = holder[name]
+            if laid_out.weight is read:  # what is multiplied is a copy
+                laid_out.weight = unread
+            module.add_module(name, laid_out)
 
 
 def encoder_of(model: object, tokenizer: PretrainedTokenizer) -> TextEncoder:

@@ -111,7 +111,7 @@ class Table:
     others: Sequence[Dropped | Copy] = ()
 
     def read(self, theirs: Mapping[str, Tensor], *, origin: str) -> Tensors:
-        """Our parameters, from all of their tensors, each asked for once. Raises `RunError` when one is missing or unknown."""
+        """Our parameters, from all of their tensors. Raises `RunError` when one is missing or unknown."""
         missing = [row.theirs for row in self.rows if row.theirs not in theirs]
         known = {row.theirs for row in self.rows}
         unknown = [name for name in theirs if name not in known and not self._is_spare(name, theirs, origin)]
