@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearhead import kernels
 from clearhead.config import ModelConfig
-from clearhead.parts.attention import (
-    Mask,
-    MultiHeadAttention,
-    ScaledDotProductAttention,
-    fused_attention,
-    scaled_dot_product_attention,
-)
+from clearhead.parts.attention import Mask, MultiHeadAttention, ScaledDotProductAttention, fused_attention
 from clearhead.parts.cache import KeyValueCache, Rows
+from clearhead.parts.masks import as_boolean
 from clearhead.parts.positions import Rotation, rotate
 
 
@@ -39,15 +34,17 @@ class GroupedScaledDotProductAttention(ScaledDotProductAttention):
             return super().forward(query, key, value, mask, causal=True)
         # Decoding: the heads that share keys stand in line as their queries, so nothing of the past is copied.
         in_line = query.unflatten(1, (-1, served)).flatten(2, 3)
-        if mask is not None:
-            mask = mask.expand(-1, -1, query.size(2), -1).repeat(1, 1, served, 1)
-        if self.recorder is not None:
-            with torch.no_grad():
-                _, weights = scaled_dot_product_attention(in_line, key, value, mask)
-            self.recorder(weights.unflatten(2, (served, -1)).flatten(1, 2))
-        dropout_p = self.dropout if self.training else 0.0
-        found = fused_attention(in_line, key, value, mask, dropout_p=dropout_p)
+        in_line_mask = None if mask is None else mask.expand(-1, -1, query.size(2), -1).repeat(1, 1, served, 1)
+        self.record(query, key, value, mask)
+        found = fused_attention(in_line, key, value, in_line_mask, dropout_p=self.rate)
         return found.unflatten(2, (served, -1)).flatten(1, 2)
+
+    def record(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, causal: bool = False) -> None:
+        """Hand the weights of every head of queries to whoever is looking."""
+        if self.recorder is not None:
+            served = query.size(1) // key.size(1)
+            key, value = (x.repeat_interleave(served, dim=1) for x in (key, value))
+            super().record(query, key, value, mask, causal=causal)
 
 
 class GroupedQueryAttention(nn.Module):
@@ -78,8 +75,15 @@ class GroupedQueryAttention(nn.Module):
         self, x: Float[Tensor, "r q m"], past: KeyValueCache, rows: Rows, mask: Mask, rotation: Rotation | None
     ) -> Float[Tensor, "r q m"]:
         """The newest positions of every open hypothesis attend to themselves and what `mask` says is behind them."""
-        query, key, value = (side_by_side(part, rows) for part in self.project(x, rotation))
-        key, value = past.append(key, value)
+        query, key, value = self.project(x, rotation)
+        key, value = past.append(side_by_side(key, rows), side_by_side(value, rows))
+        if x.size(1) == 1 and not self.attention.rate and kernels.take(query) and kernels.can_attend(key, value):
+            if self.attention.recorder is not None:
+                self.attention.record(side_by_side(query, rows), key, value, mask)
+            places, beams = rows.places, rows.grid[1]
+            found = kernels.attend(query.flatten(1), key, value, as_boolean(mask), places=places, beams=beams)
+            return self.w_o(found[:, None])
+        query = side_by_side(query, rows)
         found = MultiHeadAttention.join_heads(self.attention(query, key, value, mask))
         return self.w_o(rows.gather(found.unflatten(1, (-1, x.size(1)))))
 
