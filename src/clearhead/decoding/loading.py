@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from safetensors import safe_open
+from torch import nn
+
 from clearhead.decoding.encoder import TextEncoder
 from clearhead.decoding.generator import TextGenerator
+from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.translator import Translator, require_room
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, RunError
@@ -32,7 +36,31 @@ def load(run: Path | str, *, device: str = "auto") -> Translator | TextGenerator
     model = map_model(folder.read_config(), folder.model)
     require_room(folder, folder.shared_tokenizer, tokenizer.vocab_size, model.config.target_vocab)
     model = model.to(resolve_device(device)).eval()
+    if isinstance(model, GPT):  # decoding is products of a few rows
+        lay_out_mapped(model, folder.model)
     return TextGenerator(model, tokenizer) if isinstance(model, GPT) else encoder_of(model, tokenizer)
+
+
+def lay_out_mapped(model: nn.Module, path: Path) -> None:
+    """`lay_out_for_few_rows` for the model of a mapped file, without having any matrix in memory twice.
+
+    What was read of a mapping takes memory as long as there is the mapping. So each module's matrices are read from one
+    of their own, which is given back at once; that of the model stays unread.
+    """
+    first_names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for module in [module for module in model.modules() if not isinstance(module, nn.Linear)]:
+        for name, linear in list(module.named_children()):
+            if type(linear) is not nn.Linear:
+                continue
+            unread = linear.weight
+            with safe_open(str(path), framework="pt") as file:
+                linear.weight = read = nn.Parameter(file.get_tensor(first_names[id(unread)]))
+            holder = nn.ModuleDict({name: linear})
+            lay_out_for_few_rows(holder)
+            laid_out = holder[name]
+            if laid_out.weight is read:  # what is multiplied is a copy
+                laid_out.weight = unread
+            module.add_module(name, laid_out)
 
 
 def encoder_of(model: object, tokenizer: PretrainedTokenizer) -> TextEncoder:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError, RunError
 from clearhead.interchange.attributes import Attributes
 from clearhead.interchange.model import ForeignModel
-from clearhead.interchange.rows import Row, Same, Table, Tensors, Turned, flat
+from clearhead.interchange.rows import Row, Same, Table, Turned, flat
 from clearhead.interchange.sentence_pieces import Piece, byte_fallback_tokenizer, byte_level_tokenizer
 from clearhead.models.llama import LLAMA
 from clearhead.text.control import Control
@@ -35,15 +37,32 @@ def read_gguf(path: Path) -> ForeignModel:
         values = {name: field.contents() for name, field in reader.fields.items()}
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise RunError(f"{path}: not a readable GGUF file ({error})") from None
-    tensors: Tensors = {}
-    for tensor in reader.tensors:
-        dequantised = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        tensors[tensor.name] = torch.from_numpy(dequantised.copy() if not dequantised.flags.writeable else dequantised)
+    tensors = Dequantised(reader.tensors)
     config = read_config(values, tied="output.weight" not in tensors, origin=str(path))
     weights = make_table(config).read(tensors, origin=str(path))
     control = read_control(values)
     tokenizer = read_tokenizer(values, control, origin=str(path))
     return ForeignModel("llama", config, weights, control, tokenizer_json=tokenizer)
+
+
+class Dequantised(Mapping[str, Tensor]):
+    """A mapped file's tensors by name, each made float32 when it is asked for: no two copies of all at a time."""
+
+    def __init__(self, stored: Iterable[Any]) -> None:
+        self.stored = {tensor.name: tensor for tensor in stored}
+
+    def __getitem__(self, name: str) -> Tensor:
+        import gguf
+
+        tensor = self.stored[name]
+        found = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        return torch.from_numpy(found if found.flags.writeable else found.copy())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
 
 
 def read_config(values: dict[str, Any], *, tied: bool, origin: str) -> ModelConfig:

@@ -7,7 +7,7 @@ transposes, splits or reorders, so that going there and back gives the same bits
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -110,7 +110,7 @@ class Table:
     rows: Sequence[Row]
     others: Sequence[Dropped | Copy] = ()
 
-    def read(self, theirs: Tensors, *, origin: str) -> Tensors:
+    def read(self, theirs: Mapping[str, Tensor], *, origin: str) -> Tensors:
         """Our parameters, from all of their tensors. Raises `RunError` when one is missing or unknown."""
         missing = [row.theirs for row in self.rows if row.theirs not in theirs]
         known = {row.theirs for row in self.rows}
@@ -129,7 +129,7 @@ class Table:
         """The inverse of `read`: their tensors, what is tied stored once."""
         return {row.theirs: row.write(ours) for row in self.rows}
 
-    def _is_spare(self, name: str, theirs: Tensors, origin: str) -> bool:
+    def _is_spare(self, name: str, theirs: Mapping[str, Tensor], origin: str) -> bool:
         """Whether a tensor of theirs may be left out. Raises `RunError` where what should be tied isn't."""
         for other in self.others:
             if isinstance(other, Dropped) and re.fullmatch(other.pattern, name):

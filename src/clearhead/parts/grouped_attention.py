@@ -5,10 +5,46 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from clearhead import kernels
 from clearhead.config import ModelConfig
-from clearhead.parts.attention import Mask, MultiHeadAttention, ScaledDotProductAttention
+from clearhead.parts.attention import Mask, MultiHeadAttention, ScaledDotProductAttention, fused_attention
 from clearhead.parts.cache import KeyValueCache, Rows
+from clearhead.parts.masks import as_boolean
 from clearhead.parts.positions import Rotation, rotate
+
+
+class GroupedScaledDotProductAttention(ScaledDotProductAttention):
+    """The same with fewer heads of keys and values, each of which serves several heads of queries."""
+
+    def forward(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b g k d"],
+        value: Float[Tensor, "b g k d"],
+        mask: Mask = None,
+        *,
+        causal: bool = False,
+    ) -> Float[Tensor, "b h q d"]:
+        """Attend from every query to the keys of its group that `mask` and `causal` allow."""
+        served = query.size(1) // key.size(1)
+        if served == 1:
+            return super().forward(query, key, value, mask, causal=causal)
+        if causal:
+            key, value = (x.repeat_interleave(served, dim=1) for x in (key, value))
+            return super().forward(query, key, value, mask, causal=True)
+        # Decoding: the heads that share keys stand in line as their queries, so nothing of the past is copied.
+        in_line = query.unflatten(1, (-1, served)).flatten(2, 3)
+        in_line_mask = None if mask is None else mask.expand(-1, -1, query.size(2), -1).repeat(1, 1, served, 1)
+        self.record(query, key, value, mask)
+        found = fused_attention(in_line, key, value, in_line_mask, dropout_p=self.rate)
+        return found.unflatten(2, (served, -1)).flatten(1, 2)
+
+    def record(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, causal: bool = False) -> None:
+        """Hand the weights of every head of queries to whoever is looking."""
+        if self.recorder is not None:
+            served = query.size(1) // key.size(1)
+            key, value = (x.repeat_interleave(served, dim=1) for x in (key, value))
+            super().record(query, key, value, mask, causal=causal)
 
 
 class GroupedQueryAttention(nn.Module):
@@ -25,23 +61,30 @@ class GroupedQueryAttention(nn.Module):
         self.w_k = nn.Linear(d_model, kv_heads * self.width, bias=biases)
         self.w_v = nn.Linear(d_model, kv_heads * self.width, bias=biases)
         self.w_o = nn.Linear(d_model, d_model, bias=biases)
-        self.attention = ScaledDotProductAttention(dropout=dropout)
+        self.attention = GroupedScaledDotProductAttention(dropout=dropout)
 
     def forward(
         self, x: Float[Tensor, "b t m"], mask: Mask = None, *, rotation: Rotation | None = None
     ) -> Float[Tensor, "b t m"]:
         """Each position attends to itself and those before it, where `mask` allows it too."""
         query, key, value = self.project(x, rotation)
-        found = self.attention(query, self.share(key), self.share(value), mask, causal=True)
+        found = self.attention(query, key, value, mask, causal=True)
         return self.w_o(MultiHeadAttention.join_heads(found))
 
     def look_back(
         self, x: Float[Tensor, "r q m"], past: KeyValueCache, rows: Rows, mask: Mask, rotation: Rotation | None
     ) -> Float[Tensor, "r q m"]:
         """The newest positions of every open hypothesis attend to themselves and what `mask` says is behind them."""
-        query, key, value = (side_by_side(part, rows) for part in self.project(x, rotation))
-        key, value = past.append(key, value)
-        found = MultiHeadAttention.join_heads(self.attention(query, self.share(key), self.share(value), mask))
+        query, key, value = self.project(x, rotation)
+        key, value = past.append(side_by_side(key, rows), side_by_side(value, rows))
+        if x.size(1) == 1 and not self.attention.rate and kernels.take(query) and kernels.can_attend(key, value):
+            if self.attention.recorder is not None:
+                self.attention.record(side_by_side(query, rows), key, value, mask)
+            places, beams = rows.places, rows.grid[1]
+            found = kernels.attend(query.flatten(1), key, value, as_boolean(mask), places=places, beams=beams)
+            return self.w_o(found[:, None])
+        query = side_by_side(query, rows)
+        found = MultiHeadAttention.join_heads(self.attention(query, key, value, mask))
         return self.w_o(rows.gather(found.unflatten(1, (-1, x.size(1)))))
 
     def project(
@@ -56,10 +99,6 @@ class GroupedQueryAttention(nn.Module):
     def split_heads(self, x: Float[Tensor, "b t m"]) -> Float[Tensor, "b h t d"]:
         """Heads are as wide everywhere; keys and values may have fewer of them."""
         return x.unflatten(-1, (-1, self.width)).transpose(1, 2)
-
-    def share(self, x: Float[Tensor, "b g t d"]) -> Float[Tensor, "b h t d"]:
-        """Each head of keys or values, once for every head of queries that it serves."""
-        return x if self.kv_heads == self.n_heads else x.repeat_interleave(self.n_heads // self.kv_heads, dim=1)
 
     def start_cache(self, sentences: int, capacity: int) -> KeyValueCache:
         """No past yet, and room for `capacity` entries of each sentence."""
