@@ -117,9 +117,13 @@ class BERT(nn.Module):
 
     def masked_token_logits(self, states: Float[Tensor, "*b m"]) -> Float[Tensor, "*b v"]:
         """What the masked-token head makes of states. Raises `ConfigError` if this model has none."""
+        return self.masked_token_head()(states)
+
+    def masked_token_head(self) -> MaskedTokenHead:
+        """The head. Raises `ConfigError` if this model has none."""
         if self.head is None:
             raise ConfigError("this model has no masked-token head; it gives states and sentence vectors only")
-        return self.head(states)
+        return self.head
 
     def pooled(self, states: Float[Tensor, "b s m"]) -> Float[Tensor, "b m"]:
         """The first position's state through the pooler and tanh. Raises `ConfigError` if this model has none."""

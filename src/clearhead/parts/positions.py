@@ -17,7 +17,6 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError
 from clearhead.parts.dropout import Dropout
 
-
 Start = int | Int[Tensor, " b"] | Int[Tensor, "b t"]
 """Where a row's tokens stand: consecutive from one position on, for all rows or for each its own; or every token's
 position, where several documents share a row."""

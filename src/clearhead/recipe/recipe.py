@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from clearhead.config import FAMILIES, PRESETS, ModelConfig
 from clearhead.errors import ConfigError
 from clearhead.recipe.sections import (
@@ -35,10 +37,10 @@ class Recipe(Section):
     run: RunSection = RunSection()
     data: DataSection
     tokenizer: TokenizerSection = TokenizerSection()
-    model: dict[str, Any] = {"preset": "tiny"}
-    """`preset` (tiny, small, base, big), `family` (gpt2, llama, bert, marian; by default the paper's Transformer) and any
-    field of `ModelConfig` but the vocabularies. Or `start_from`: a run folder, trained or imported, whose weights, shape
-    and tokenizers are taken; fields given beside it change its shape."""
+    model: dict[str, Any] = Field({"preset": "tiny"})
+    """`preset` (tiny, small, base, big), `family` (gpt2, llama, bert, marian; by default the paper's Transformer) and
+    any field of `ModelConfig` but the vocabularies. Or `start_from`: a run folder, trained or imported, whose weights,
+    shape and tokenizers are taken; fields given beside it change its shape."""
     training: TrainingSection = TrainingSection()
     diagnostics: DiagnosticsSection = DiagnosticsSection()
     decoding: DecodingSection = DecodingSection()
