@@ -69,6 +69,10 @@ class PretrainedTokenizer:
         """The ids of a text."""
         return self.encode_batch([text])[0]
 
+    def encode_bare(self, text: str) -> list[int]:
+        """The ids of a text alone, without the control tokens that stand around one."""
+        return self._encode_parts([text])
+
     def encode_in(self, template: str, text: str) -> list[int]:
         """The ids of a template with a text at its `{}`; control tokens are those that the template names."""
         names = self._control_ids
