@@ -1,4 +1,4 @@
-"""Language models in training: documents that see only themselves, labels, resuming, and what can be done with a run."""
+"""Language models in training: documents that see only themselves, labels, resuming, what can be done with a run."""
 
 from __future__ import annotations
 

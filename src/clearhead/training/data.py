@@ -94,6 +94,8 @@ def split_pairs(data: DataSection, seed: int, say: Callable[[str], None]) -> Spl
     source is ever trained on. With so few different sources that nothing can be held out, validation takes the
     training pairs, and says so.
     """
+    if data.is_text:
+        raise ConfigError("[data] has texts and no pairs")
     train = corpus_files(data.train, data.root)
     if data.valid is not None:
         return Split(train, corpus_files(data.valid, data.root))

@@ -22,8 +22,9 @@ from clearhead.training.randomness import preserved_randomness
 from clearhead.training.text_data import BlockEpoch, TextData, spread
 from clearhead.training.validation import Sample, Validation, measure_predictions, perplexity
 
-PROMPT, CONTINUATION = 16, 24
-"""Tokens of a validation document that are given in a sample, and that are asked for."""
+PROMPT, CONTINUATION, SHORTEST = 16, 24, 8
+"""Tokens of a validation document that are given in a sample, half of a short one's; that are asked for; and that it has
+to have at least."""
 
 
 class NextToken:
@@ -63,15 +64,15 @@ class NextToken:
     def _samples(self, model: Any) -> list[Sample]:
         """Beginnings of documents, what the model makes of them, and what follows in truth."""
         documents = self.data.valid
-        enough = (documents.lengths >= PROMPT + CONTINUATION).nonzero()[0]
+        enough = (documents.lengths >= SHORTEST).nonzero()[0]
         chosen = [documents.document(int(enough[place])) for place in spread(len(enough), self._options.samples)]
         if not chosen:
             return []
         decode, options = self.data.tokenizer.decode, GenerationOptions(max_new_tokens=CONTINUATION)
-        prompts = [ids[:PROMPT].tolist() for ids in chosen]
+        prompts = [ids[: min(PROMPT, len(ids) // 2)].tolist() for ids in chosen]
         found = generate(model, prompts, options, end=self.data.tokenizer.control.end)
         return [
-            Sample(decode(prompt), decode(one.ids), decode(ids[PROMPT : PROMPT + CONTINUATION].tolist()))
+            Sample(decode(prompt), decode(one.ids), decode(ids[len(prompt) : len(prompt) + CONTINUATION].tolist()))
             for prompt, one, ids in zip(prompts, found, chosen, strict=True)
         ]
 
