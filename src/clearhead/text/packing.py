@@ -113,8 +113,8 @@ class PackedBatch:
     def to(self, device: torch.device | str) -> PackedBatch:
         """The same batch on another device."""
         tensors = (self.ids, self.labels, self.rows, self.documents, self.positions)
-        moved = [tensor.to(device, non_blocking=True) for tensor in tensors]
-        return PackedBatch(*moved, self.one_document, self.target_tokens)
+        ids, labels, rows, documents, positions = (tensor.to(device, non_blocking=True) for tensor in tensors)
+        return PackedBatch(ids, labels, rows, documents, positions, self.one_document, self.target_tokens)
 
     def describe(self) -> str:
         """Its size in words."""

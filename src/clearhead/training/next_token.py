@@ -23,7 +23,7 @@ from clearhead.training.text_data import BlockEpoch, TextData, spread
 from clearhead.training.validation import Sample, Validation, measure_predictions, perplexity
 
 PROMPT, CONTINUATION, SHORTEST = 16, 24, 8
-"""Tokens of a validation document that are given in a sample, half of a short one's; that are asked for; and that it has
+"""Tokens of a validation document that are given in a sample (of a short one half), that are asked for, and that it has
 to have at least."""
 
 
