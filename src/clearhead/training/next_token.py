@@ -15,12 +15,13 @@ from clearhead.decoding.generation_options import GenerationOptions
 from clearhead.decoding.translator import evaluating
 from clearhead.models.gpt import GPT
 from clearhead.recipe import Recipe
+from clearhead.text.document_corpus import DocumentCorpus
 from clearhead.text.packing import Block, BlockPlan, PackedBatch, pack
 from clearhead.training.glance import Glance, glance_at_blocks
 from clearhead.training.predictions import Predictions, predict_next
 from clearhead.training.randomness import preserved_randomness
 from clearhead.training.text_data import BlockEpoch, TextData, spread
-from clearhead.training.validation import Sample, Validation, measure_predictions, perplexity
+from clearhead.training.validation import Found, Sample, Validation, measure_predictions, perplexity
 
 PROMPT, CONTINUATION, SHORTEST = 16, 24, 8
 """Tokens of a validation document that are given in a sample (of a short one half), that are asked for, and that it has
@@ -52,14 +53,18 @@ class NextToken:
     def validate(self, model: nn.Module, check_stop: Callable[[], None]) -> Validation:
         """The loss on all validation documents, in blocks as in training; and how the model goes on with some."""
         began = time.monotonic()
-        plan = BlockPlan(self.data.valid, block_length=self._block_length, seed=0, epoch=0, shuffle=False)
-        epoch = BlockEpoch(plan, self._options.batch_tokens, next_token_batch)
-        batches = (epoch.batch(number) for number in range(len(epoch)))
         with evaluating(model), preserved_randomness(), torch.no_grad():
-            found = measure_predictions(model, batches, predict_next, self._options, self._device, check_stop)
+            found = self.measure(model, self.data.valid, check_stop)
             samples = self._samples(model)
         others = {"perplexity": perplexity(found.loss)}
         return Validation(found.loss, "loss", found.loss, samples, time.monotonic() - began, others)
+
+    def measure(self, model: nn.Module, corpus: DocumentCorpus, check_stop: Callable[[], None] = lambda: None) -> Found:
+        """The loss on documents, in blocks, and how often the next token is the likeliest; the model is in eval mode."""
+        plan = BlockPlan(corpus, block_length=self._block_length, seed=0, epoch=0, shuffle=False)
+        epoch = BlockEpoch(plan, self._options.batch_tokens, next_token_batch)
+        batches = (epoch.batch(number) for number in range(len(epoch)))
+        return measure_predictions(model, batches, predict_next, self._options, self._device, check_stop)
 
     def _samples(self, model: Any) -> list[Sample]:
         """Beginnings of documents, what the model makes of them, and what follows in truth."""
