@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -44,7 +45,7 @@ def show_language_model(folder: RunFolder, test: Path, console: Console) -> None
     )
     console.print("\n[bold]How it goes on[/] with the beginnings of some of them (drawn at temperature 0.7, seed 1):")
     prompts = [text[: text.rfind(" ", 0, PROMPT_CHARACTERS)] for text in texts[:SHOWN]]
-    options = {"sample": True, "temperature": 0.7, "top_p": 0.95, "max_new_tokens": 60, "seed": 1}
+    options: dict[str, Any] = {"sample": True, "temperature": 0.7, "top_p": 0.95, "max_new_tokens": 60, "seed": 1}
     for prompt, continuation in zip(prompts, generator.generate(prompts, **options), strict=True):
         console.print(f"\n[dim]{escape(prompt)}[/][bold]{escape(continuation)}[/]", soft_wrap=True)
 

@@ -60,7 +60,7 @@ class NextToken:
         return Validation(found.loss, "loss", found.loss, samples, time.monotonic() - began, others)
 
     def measure(self, model: nn.Module, corpus: DocumentCorpus, check_stop: Callable[[], None] = lambda: None) -> Found:
-        """The loss on documents, in blocks, and how often the next token is the likeliest; the model is in eval mode."""
+        """The loss on documents in blocks, and how often the next token is the likeliest. The model is in eval mode."""
         plan = BlockPlan(corpus, block_length=self._block_length, seed=0, epoch=0, shuffle=False)
         epoch = BlockEpoch(plan, self._options.batch_tokens, next_token_batch)
         batches = (epoch.batch(number) for number in range(len(epoch)))
