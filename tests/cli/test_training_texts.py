@@ -25,6 +25,7 @@ n_heads = 2
 updates = 6
 batch_tokens = 64
 validate_every = 3
+warmup = 2
 device = "cpu"
 threads = 1
 """

@@ -74,7 +74,7 @@ def reference_demo() -> Demo:
     return Demo(
         module=reference,
         task="go on with a text like Python's language reference: a small GPT",
-        duration="about 5 minutes on two CPU cores",
+        duration="takes a few minutes on two CPU cores",
         present=show_language_model,
         try_next=(
             'clearhead generate {run} "The with statement" --sample --temperature 0.7 --seed 2',
