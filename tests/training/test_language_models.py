@@ -271,7 +271,7 @@ def test_a_trained_run_can_be_used(text_recipe, recorder, family: str, tmp_path:
         total = np.log(inspection.probabilities).sum()
         assert total == pytest.approx(loaded.score(["the cat sat"])[0].log_probability, rel=1e-4)
     report = examine(str(folder.path), training=False)
-    assert not [finding.check for finding in report.findings if finding.is_fault]
+    assert not [(finding.check, finding.measured) for finding in report.findings if finding.is_fault]
 
     transformers = pytest.importorskip("transformers")
     from clearhead.interchange.importing import export_model
