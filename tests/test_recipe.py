@@ -186,3 +186,12 @@ def test_limits_of_a_run() -> None:
     assert total(epochs=3, accumulate=4, updates=5) == 5
     assert total(max_minutes=2) is None
     assert total(max_minutes=2, epochs=1) == 10
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "recipes").glob("*.toml")), ids=lambda path: path.stem
+)
+def test_the_recipes_that_come_along_are_whole(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert f"clearhead train recipes/{path.name}" in path.read_text(encoding="utf-8")
+    assert make_recipe(tomllib.loads(recipe.to_toml())) == recipe

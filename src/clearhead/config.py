@@ -1,4 +1,5 @@
-"""The shape of a model: every option in one frozen class, and the presets of the paper and of its smaller kin."""
+"""The shape of a model: every option in one frozen class, the presets of the paper and of its smaller kin, and what
+other families of models changed."""
 
 from __future__ import annotations
 
@@ -250,3 +251,45 @@ PRESETS: dict[str, dict[str, int]] = {
     "big": {"encoder_layers": 6, "decoder_layers": 6, "d_model": 1024, "d_ff": 4096, "n_heads": 16},
 }
 """Named shapes, which the vocabularies complete: `ModelConfig(source_vocab=…, target_vocab=…, **PRESETS["base"])`."""
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "architecture": "decoder",
+        "encoder_layers": 0,
+        "positions": "learned",
+        "max_positions": 1024,
+        "embedding": "plain",
+        "norm_position": "pre",
+        "feed_forward": "gelu_tanh",
+    },
+    "llama": {
+        "architecture": "decoder",
+        "encoder_layers": 0,
+        "positions": "rotary",
+        "embedding": "plain",
+        "norm_position": "pre",
+        "norm": "rms",
+        "feed_forward": "swiglu",
+        "biases": False,
+        "tied": "none",
+        "dropout": 0.0,
+        "norm_epsilon": 1e-6,
+    },
+    "bert": {
+        "architecture": "encoder",
+        "decoder_layers": 0,
+        "positions": "learned",
+        "max_positions": 512,
+        "segments": 2,
+        "embedding": "normed",
+        "feed_forward": "gelu",
+        "norm_epsilon": 1e-12,
+    },
+    "marian": {
+        "positions": "sinusoids_halves",
+        "feed_forward": "silu",
+        "tied": "all",
+        "output_bias": True,
+    },
+}
+"""What each family changed of the paper's model, sizes aside (`models/gpt.py`, `llama.py`, `bert.py`, `marian.py`)."""

@@ -9,6 +9,7 @@ metrics.jsonl        one JSON object a line: losses, rates and speed while train
 summary.json         what the training came to; written at its end
 checkpoints/         the training's whole state, and the weights of the last validations
 data/                the encoded training pairs (a cache: may be deleted)
+control.json         of a language model, and of one begun with imported weights: the tokenizer's control tokens
 imported.json        instead of a recipe: where an imported model comes from, and its control tokens
 ```
 An imported model's tokenizer keeps its own files: tokenizer.json; or source.spm, target.spm and vocab.json.
@@ -65,6 +66,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "summary.json"
         self.imported = self.path / "imported.json"
+        self.control = self.path / "control.json"
         self.checkpoints = self.path / "checkpoints"
         self.data = self.path / "data"
 
@@ -133,6 +135,17 @@ class RunFolder:
         """Write where an imported model comes from."""
         write_text_atomically(self.imported, json.dumps(dataclasses.asdict(imported), indent=2) + "\n")
 
+    def read_control(self) -> dict[str, Any] | None:
+        """The control tokens (`text.control.Control`) of a tokenizer that has its own; `None` of one for pairs, whose
+        ids are 0 to 3."""
+        if self.control.exists():
+            return self._read_json(self.control)
+        return self.read_imported().control if self.imported.exists() else None
+
+    def write_control(self, control: dict[str, Any]) -> None:
+        """Write the control tokens of the tokenizer."""
+        write_text_atomically(self.control, json.dumps(control, indent=2) + "\n")
+
     def read_summary(self) -> dict[str, Any] | None:
         """What the training came to; `None` before its end."""
         return self._read_json(self.summary) if self.summary.exists() else None
@@ -188,9 +201,19 @@ class RunFolder:
         """Delete a run, and only its own files. The recipe goes last, so that a clearing cut short is still a run."""
         for folder in (self.checkpoints, self.data):
             shutil.rmtree(folder, ignore_errors=True)
-        foreign = [self.path / name for name in FOREIGN_TOKENIZER_FILES] if self.imported.exists() else []
+        brought = self.imported.exists() or self.control.exists()
+        foreign = [self.path / name for name in FOREIGN_TOKENIZER_FILES] if brought else []
         tokenizers = (self.shared_tokenizer, self.source_tokenizer, self.target_tokenizer, *foreign)
-        for file in (*tokenizers, self.metrics, self.summary, self.model, self.config, self.imported, self.recipe):
+        for file in (
+            *tokenizers,
+            self.metrics,
+            self.summary,
+            self.model,
+            self.config,
+            self.imported,
+            self.control,
+            self.recipe,
+        ):
             file.unlink(missing_ok=True)
 
     def _read_json(self, path: Path) -> dict[str, Any]:

@@ -2,19 +2,28 @@
 
 import io
 import json
+import re
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from rich.console import Console
+from torch.nn.functional import cross_entropy
 
+from clearhead.decoding.loading import load_generator
 from clearhead.decoding.translator import load
-from clearhead.demos import dates, pinyin
-from clearhead.demos.files import DemoFiles, read_tsv, write_tsv
-from clearhead.demos.run import DEMOS, Demo, run_demo
+from clearhead.demos import dates, pinyin, reference
+from clearhead.demos.files import DemoFiles, read_tsv, write_lines, write_tsv
+from clearhead.demos.run import DEMOS, Demo, pair_commands, present_answers, run_demo
 from clearhead.demos.show import Answer, dates_example, one_for_each_script, show_attention, show_dates, show_pinyin
 from clearhead.inspection.heatmap import render_heatmap
 from clearhead.recipe import read_recipe
+from clearhead.run_folder import RunFolder
+from clearhead.toml import to_toml
 
 RECIPE = """
 [data]
@@ -59,9 +68,8 @@ def demo(tmp_path: Path) -> Demo:
         module=SimpleNamespace(write_data=write_some_dates, RECIPE=recipe),
         task="read a few dates",
         duration="seconds",
-        show=show_dates,
-        attention_example=dates_example,
-        try_next="11 novembre 1918",
+        present=partial(present_answers, show=show_dates, attention_example=dates_example),
+        try_next=pair_commands("11 novembre 1918"),
     )
 
 
@@ -126,8 +134,56 @@ def test_the_attention_shown_is_that_of_the_sharpest_head(demo: Demo, tmp_path: 
 def test_recipes_are_right_and_their_demos_complete(name: str) -> None:
     demo = DEMOS[name]()
     recipe = read_recipe(demo.module.RECIPE)
+    assert recipe.data.is_text == (name == "reference")
     assert recipe.data.max_length >= 40 or name == "pinyin"
-    assert demo.module in (dates, pinyin)
+    assert demo.module in (dates, pinyin, reference)
+    assert all(command.format(run="runs/x", test="test").startswith("clearhead ") for command in demo.try_next)
+
+
+def test_no_paragraph_of_the_reference_is_in_two_sets(tmp_path: Path) -> None:
+    files = reference.write_data(tmp_path)
+    parts = [reference.read_texts(path) for path in files]
+    paragraphs = [{p.strip() for text in part for p in text.split("\n\n")} for part in parts]
+    assert all(len(part) > 5 for part in parts)
+    assert not paragraphs[0] & paragraphs[1]
+    assert not paragraphs[0] & paragraphs[2]
+    assert not paragraphs[1] & paragraphs[2]
+    before = [path.read_bytes() for path in files]
+    assert [path.read_bytes() for path in reference.write_data(tmp_path)] == before
+
+
+def test_the_demo_of_a_language_model_shows_loss_test_and_continuations(tmp_path: Path) -> None:
+    tables = read_recipe(reference.RECIPE).model_dump(mode="json", exclude_none=True)
+    tables["model"] |= {"d_model": 16, "d_ff": 16, "n_heads": 2, "decoder_layers": 1}
+    tables["training"] |= {"updates": 4, "validate_every": 2, "batch_tokens": 256, "device": "cpu"}
+    (tmp_path / "small.toml").write_text(to_toml(tables))
+
+    def write_some(directory: Path) -> DemoFiles:
+        files = reference.write_data(directory)
+        for path, count in zip(files, (8, 3, 3), strict=True):
+            write_lines(path, path.read_text(encoding="utf-8").split("\n")[:count])
+        return files
+
+    small = SimpleNamespace(write_data=write_some, RECIPE=tmp_path / "small.toml")
+    printed = run(replace(DEMOS["reference"](), module=small), tmp_path / "run")
+    validations = [r for r in RunFolder(tmp_path / "run").read_metrics() if r["event"] == "validation"]
+    assert [r["update"] for r in validations] == [2, 4]
+    for text in ("8 documents to learn from", f"{validations[1]['loss']:.3f}", "How it goes on", "clearhead generate"):
+        assert text in printed
+    found = re.search(r"a loss of ([\d.]+) nats a token, a perplexity of ([\d.]+)", printed)
+    assert found
+    generator = load_generator(tmp_path / "run", device="cpu")
+    texts = reference.read_texts(tmp_path / "run" / "documents" / "test.jsonl")
+    losses, place = [], 0
+    for text in texts:  # one behind another, cut at every 128th token; each part by itself
+        ids = [*generator.tokenizer.encode(text), 2]
+        cuts = [0, *range(-place % 128 or 128, len(ids), 128), len(ids)]
+        for start, stop in pairwise(cuts):
+            labels = torch.tensor(ids[start + 1 : stop + 1])
+            logits = generator.model(torch.tensor([ids[start:stop]]))[0, : len(labels)]
+            losses += cross_entropy(logits, labels, reduction="none").tolist()
+        place += len(ids)
+    assert float(found[1]) == pytest.approx(sum(losses) / len(losses), abs=1e-3)
 
 
 def test_every_pair_fits_the_length_limit_of_its_recipe(tmp_path: Path) -> None:

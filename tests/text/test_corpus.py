@@ -13,7 +13,8 @@ import pytest
 from clearhead.errors import DataError, RunError
 from clearhead.text.atomic_folder import ABANDONED_SECONDS
 from clearhead.text.corpus import Corpus, count_unknown
-from clearhead.text.encoding import PAIRS_AT_A_TIME, id_type
+from clearhead.text.encoded_cache import id_type
+from clearhead.text.encoding import PAIRS_AT_A_TIME
 from clearhead.text.filtering import FilterReport
 from clearhead.text.readers import CorpusFiles, Pair, hold_out, read_pairs
 from clearhead.text.tokenizers import EOS, Tokenizer, train_tokenizer

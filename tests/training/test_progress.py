@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from clearhead.training.metrics_log import MetricsLog
-from clearhead.training.progress import PlainProgress, TerminalProgress, UpdateLine, format_seconds
+from clearhead.training.progress import PlainProgress, TerminalProgress, UpdateLine, format_seconds, validation_lines
 from clearhead.training.stopping import StopRequested, StopSignals
 from clearhead.training.validation import Sample, Validation
 
@@ -42,6 +42,14 @@ def test_plain_lines() -> None:
         "  wanted  a dog",
         "",
     ]
+
+
+def test_further_numbers_of_a_validation_have_their_names() -> None:
+    others = {"perplexity": 7.389, "masked_accuracy": 31.0}
+    found = Validation(loss=2.0, metric="masked_accuracy", value=31.0, samples=[], seconds=0.5, others=others)
+    (line,) = validation_lines(found, update=20, is_best=False)
+    assert line == "validation at update 20: loss 2.000, masked_accuracy 31.00, perplexity 7.39, 0.5 s"
+    assert found.record() == {"loss": 2.0, "perplexity": 7.389, "masked_accuracy": 31.0, "seconds": 0.5}
 
 
 def test_the_terminal_shows_the_same_and_no_control_characters_of_texts() -> None:

@@ -16,15 +16,15 @@ from clearhead.errors import RunError
 from clearhead.models.transformer import Transformer, load_weights
 from clearhead.recipe import Recipe
 from clearhead.run_folder import RunFolder
-from clearhead.training.data import TrainingData, prepare_data
 from clearhead.training.metrics_log import MetricsLog
+from clearhead.training.objectives import make_objective
 from clearhead.training.progress import UpdateLine
 from clearhead.training.run import Outcome, train
 from clearhead.training.schedules import learning_rate
 from clearhead.training.stopping import StopSignals
 from clearhead.training.stream import BatchStream
 from clearhead.training.trainer import Trainer
-from clearhead.training.validation import corpus_loss, is_better
+from clearhead.training.validation import is_better
 
 CPU = torch.device("cpu")
 MakeRecipe = Callable[..., Recipe]
@@ -34,12 +34,10 @@ def make_trainer(recipe: Recipe, recorder, stop: StopSignals | None = None) -> T
     """As `train` makes it, to be looked into."""
     folder = RunFolder(recipe.run.dir)
     folder.path.mkdir()
-    data = prepare_data(recipe, folder, recorder.message)
+    objective = make_objective(recipe, folder, CPU, recorder.message)
     torch.manual_seed(recipe.run.seed)
-    shape = recipe.model_shape(
-        source_vocab=data.source_tokenizer.vocab_size, target_vocab=data.target_tokenizer.vocab_size
-    )
-    return Trainer(recipe, folder, data, Transformer(shape), device=CPU, progress=recorder, stop=stop or StopSignals())
+    model = Transformer(objective.config)
+    return Trainer(recipe, folder, objective, model, device=CPU, progress=recorder, stop=stop or StopSignals())
 
 
 def last_checkpoint(outcome: Outcome) -> dict[str, torch.Tensor]:
@@ -128,15 +126,15 @@ def test_a_truncated_checkpoint_costs_only_time(tiny_recipe: MakeRecipe, recorde
 
 # case T2
 def test_each_example_comes_once_an_epoch_wherever_the_stream_begins(tiny_recipe: MakeRecipe, recorder) -> None:
-    corpus = make_trainer(tiny_recipe(), recorder).validator._data.train
-    options = {"batch_tokens": 64, "seed": 4}
-    stream = BatchStream(corpus, **options)
+    objective = make_trainer(tiny_recipe(), recorder).objective
+    corpus = objective.data.train
+    stream = BatchStream(objective.epoch)
     count = len(stream.plan)
     first_epoch = [stream.next().indices for _ in range(count)]
     assert sorted(index for indices in first_epoch for index in indices) == list(range(len(corpus)))
-    at_the_end = BatchStream(corpus, **options, epoch=stream.epoch, batch=stream.batch)  # exactly between two epochs
+    at_the_end = BatchStream(objective.epoch, epoch=stream.epoch, batch=stream.batch)  # exactly between two epochs
     second_epoch = [stream.next().indices for _ in range(len(at_the_end.plan))]
-    in_the_middle = BatchStream(corpus, **options, epoch=0, batch=count - 2)
+    in_the_middle = BatchStream(objective.epoch, epoch=0, batch=count - 2)
     for expected in [*first_epoch[-2:], *second_epoch[:3]]:
         assert in_the_middle.next().indices.tolist() == expected.tolist()
     for expected in second_epoch[:3]:
@@ -162,9 +160,9 @@ def test_validation_leaves_no_trace_in_the_training(tiny_recipe: MakeRecipe, rec
 def test_the_validation_loss_does_not_depend_on_what_ran_before(tiny_recipe: MakeRecipe, recorder) -> None:
     trainer = make_trainer(tiny_recipe(model={"attention_dropout": 0.5}), recorder)
     trainer.model.train()
-    first = trainer.validator.validate(trainer.model, lambda: None)
+    first = trainer.objective.validate(trainer.model, lambda: None)
     torch.rand(17)
-    second = trainer.validator.validate(trainer.model, lambda: None)
+    second = trainer.objective.validate(trainer.model, lambda: None)
     assert dataclasses.replace(first, seconds=0.0) == dataclasses.replace(second, seconds=0.0)
     assert trainer.model.training
 
@@ -180,7 +178,7 @@ def test_the_largest_batch_is_tried_without_a_trace(tiny_recipe: MakeRecipe, rec
     assert trainer._stream.batch == 0
     stream = trainer._stream
     cells = [batch.source.numel() + batch.labels.numel() for batch in (stream.next() for _ in range(len(stream.plan)))]
-    largest = BatchStream(trainer.validator._data.train, batch_tokens=64, seed=3).largest()
+    largest = BatchStream(trainer.objective.epoch).largest()
     assert largest.source.numel() + largest.labels.numel() == max(cells)
 
 
@@ -296,11 +294,11 @@ def test_the_average_is_kept_if_it_is_better(tiny_recipe: MakeRecipe, recorder) 
 
 def loss_of(folder: RunFolder, recipe: Recipe) -> float:
     """The validation loss of the weights that a run hands over."""
-    data: TrainingData = prepare_data(recipe, folder, lambda text: None)
+    objective = make_objective(recipe, folder, CPU, lambda text: None)
     model = Transformer(folder.read_config())
     load_weights(model, folder.model)
     with torch.no_grad():
-        return corpus_loss(model.eval(), data.valid, recipe.training, CPU, lambda: None)
+        return objective.loss_on(model.eval(), objective.data.valid, lambda: None)
 
 
 def test_a_usable_model_exists_after_the_first_validation(tiny_recipe: MakeRecipe, recorder) -> None:

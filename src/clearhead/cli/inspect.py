@@ -65,6 +65,7 @@ def inspect(
     source token it is aligned to, and what could have been written instead. --html writes a page with all heads of
     all layers. --training shows losses and learning rate, and gradients, activations, updates and heads by layer where
     the recipe's [diagnostics] recorded them.
+    For a text in a GPT, a LLaMA or a BERT: a map, and how likely each of its tokens is.
 
     \b
     Examples:
@@ -76,11 +77,13 @@ def inspect(
       clearhead inspect runs/dates --ablate-heads --metric exact_match --pairs test.tsv
       clearhead inspect runs/dates "11 novembre 1918" --without cross.0.2 --without cross.1.3
       clearhead inspect runs/dates --training --png training.png
+      clearhead inspect runs/reference "The value of the expression"
     """
     from contextlib import ExitStack
 
     from rich.console import Console
 
+    from clearhead.cli.inspect_text import has_one_side, inspect_text
     from clearhead.decoding.translator import load
     from clearhead.errors import ConfigError
     from clearhead.evaluation.metrics import check_names
@@ -99,6 +102,11 @@ def inspect(
         raise ConfigError(f"--by {by}: choose one of {', '.join(MEASURES)}")
     if metric is not None:
         check_names([metric], "13a")
+    if has_one_side(run):
+        if heads or ablate_heads or without or html or png:
+            raise ConfigError(f"{run}: of a model with one side there is a text's map in the terminal, and no more yet")
+        inspect_text(run, text, layer=layer, head=head, device=device, console=console)
+        return
     translator = load(run, device=device)
     with ExitStack() as stack:
         stack.enter_context(heads_off(translator.model, [parse_head(name, translator.model) for name in without or []]))

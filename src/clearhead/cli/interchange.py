@@ -37,6 +37,7 @@ def import_model(
       clearhead import stories260K.bin --tokenizer tok512.bin
     """  # fmt: skip
     from clearhead.cli.info import count_parameters
+    from clearhead.cli.next_steps import how_to_use
     from clearhead.interchange.importing import import_model as read_into
 
     folder = read_into(
@@ -45,14 +46,8 @@ def import_model(
         tokenizer=tokenizer,
         overwrite=overwrite,
     )
-    config = folder.read_config()
-    uses = {
-        "encoder-decoder": f'clearhead translate {folder} "…"',
-        "decoder": f'clearhead generate {folder} "…"',
-        "encoder": f'clearhead vectors {folder} "…" "…"',
-    }
     total = count_parameters(folder.model)["total"]
-    print(f"{folder}: {folder.read_imported().family}, {total:,} parameters\nTo use it: {uses[config.architecture]}")
+    print(f"{folder}: {folder.read_imported().family}, {total:,} parameters\nTo use it: {how_to_use(folder)}")
 
 
 def export_model(

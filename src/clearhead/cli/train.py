@@ -26,6 +26,9 @@ def train(
 ) -> None:
     """Train a Transformer from a recipe; writes a run folder that has all a model needs.
 
+    From pairs, or from texts: a GPT or a LLaMA learns what comes next, a BERT to fill gaps (model.family). With
+    model.start_from a run begins with the weights of another one, trained or imported.
+
     The folder is run.dir, by default runs/ and the recipe's name. Paths are relative to the working directory.
     Ctrl-C saves first: the same command with --resume goes on as if nothing had happened.
 
@@ -33,9 +36,12 @@ def train(
     Examples:
       clearhead train recipes/multi30k-en-de.toml --set data.root=data/multi30k
       clearhead train my.toml --set training.max_minutes=20 --set run.dir=runs/short
+      clearhead train recipes/gpt.toml --set 'data.train={text = "books/*.txt"}'
+      clearhead train my.toml --set model.start_from=runs/opus-mt-en-de --set run.dir=runs/mine
       clearhead train my.toml --resume
       clearhead train runs/short --resume --set training.max_minutes=60
     """
+    from clearhead.cli.next_steps import how_to_use
     from clearhead.errors import ConfigError
 
     if resume and overwrite:
@@ -47,7 +53,7 @@ def train(
     outcome = train_recipe(resolved, resume=resume, overwrite=overwrite)
     if outcome.stopped_by is not None:
         raise typer.Exit(128 + outcome.stopped_by)
-    print(f'To use it: clearhead translate {outcome.folder} "…"')
+    print(f"To use it: {how_to_use(outcome.folder)}")
 
 
 def _resolve(path: Path, overrides: list[str], *, resume: bool) -> Recipe:

@@ -17,7 +17,7 @@ from clearhead.models.bert import BERT
 from clearhead.models.gpt import GPT
 from clearhead.models.making import map_model
 from clearhead.run_folder import RunFolder
-from clearhead.text.control import Control
+from clearhead.text.loading import load_language_tokenizer
 from clearhead.text.pretrained import PretrainedTokenizer
 
 
@@ -29,10 +29,7 @@ def load(run: Path | str, *, device: str = "auto") -> Translator | TextGenerator
     folder = RunFolder(run).require()
     if folder.read_config().architecture == "encoder-decoder":
         return Translator.load(run, device=device)
-    if not folder.shared_tokenizer.exists():
-        raise RunError(f"{folder}: the model came without a tokenizer.json; it can't read texts")
-    control = Control.from_dict(folder.read_imported().control)
-    tokenizer = PretrainedTokenizer.load(folder.shared_tokenizer, control)
+    tokenizer = load_language_tokenizer(folder)
     model = map_model(folder.read_config(), folder.model)
     require_room(folder, folder.shared_tokenizer, tokenizer.vocab_size, model.config.target_vocab)
     model = model.to(resolve_device(device)).eval()

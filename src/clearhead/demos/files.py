@@ -1,4 +1,4 @@
-"""What both demos do with files."""
+"""What the demos do with files."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,19 +8,30 @@ from clearhead.errors import ConfigError
 
 
 class DemoFiles(NamedTuple):
-    """The three files of a demo: lines of `source TAB target [TAB another acceptable target]`."""
+    """The three files of a demo: lines of `source TAB target [TAB another acceptable target]`, or a JSON object a
+    line."""
 
     train: Path
     valid: Path
     test: Path
 
 
+def demo_files(directory: Path, suffix: str = ".tsv") -> DemoFiles:
+    """The paths of the three."""
+    return DemoFiles(*(directory / f"{name}{suffix}" for name in DemoFiles._fields))
+
+
 def write_tsv(path: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Writes tab-separated lines, UTF-8, with line feeds on every system; the file is whole or absent."""
+    """Writes tab-separated lines (`write_lines`)."""
+    write_lines(path, ("\t".join(row) for row in rows))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes lines, UTF-8, with line feeds on every system; the file is whole or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(path.suffix + ".part")
     with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines("\t".join(row) + "\n" for row in rows)
+        file.writelines(f"{line}\n" for line in lines)
     unfinished.replace(path)
 
 

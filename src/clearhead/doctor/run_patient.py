@@ -19,7 +19,7 @@ from clearhead.models.transformer import Transformer, load_weights
 from clearhead.recipe import Recipe, TrainingSection
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import collate
-from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.loading import load_tokenizers
 from clearhead.training.data import split_pairs
 from clearhead.training.loss import smoothed_cross_entropy, training_loss
 from clearhead.training.optimizer import make_optimizer
@@ -139,8 +139,7 @@ def sides(folder: RunFolder, data: dict[str, Pairs]) -> dict[str, TextSide]:
     """Both tokenizers, with validation texts to try them on."""
     found = {}
     pairs = data.get("valid", [])[:500]
-    for place, (name, path) in enumerate(zip(("source", "target"), folder.tokenizer_paths(), strict=True)):
-        tokenizer = Tokenizer.load(path)
+    for place, (name, tokenizer) in enumerate(zip(("source", "target"), load_tokenizers(folder), strict=True)):
         found[name] = TextSide(
             encode=tokenizer.encode,
             decode=tokenizer.decode,

@@ -17,6 +17,7 @@ from clearhead.doctor.catalogue import run_checks
 from clearhead.doctor.finding import Finding, Report
 from clearhead.doctor.patient import Patient, guess_patient
 from clearhead.errors import ConfigError, RunError
+from clearhead.run_folder import RunFolder
 
 Target = str | Path | nn.Module | Callable[[], nn.Module] | Patient
 
@@ -61,12 +62,16 @@ def find_patient(target: Target, **adapter: Any) -> Patient:
 
 def folder_patient(path: Path) -> Patient:
     """A run folder or a Hugging Face folder."""
-    if (path / "recipe.toml").exists():
+    if (path / "recipe.toml").exists() or (path / "imported.json").exists():
+        from clearhead.doctor.one_sided_patient import one_sided_patient
         from clearhead.doctor.run_patient import run_patient
 
+        folder = RunFolder(path)
+        if folder.config.exists() and folder.read_config().architecture != "encoder-decoder":
+            return one_sided_patient(folder)
+        if not folder.recipe.exists():
+            raise RunError(f"{path}: an imported model; examine the folder that it was imported from instead")
         return run_patient(path)
-    if (path / "imported.json").exists():
-        raise RunError(f"{path}: an imported model; examine the folder that it was imported from instead")
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -82,12 +83,27 @@ def export_model(run: Path, target: Path, *, family: str | None = None) -> Path:
         raise ConfigError(f"{target}: there is something in it already; choose another --output")
     config: ModelConfig = folder.read_config()
     imported = folder.read_imported() if folder.imported.exists() else None
-    control = Control.from_dict(imported.control) if imported else Control()
+    fields = folder.read_control()
+    control = Control() if fields is None else Control.from_dict(fields)
     family = family or (imported.family if imported else None)
     weights = {name: parameter.detach() for name, parameter in parameter_names(map_model(config, folder.model)).items()}
     write_folder(target, config, weights, control, family)
-    if imported:
+    if fields is not None:
         for name in FOREIGN_TOKENIZER_FILES:
             if (folder.path / name).exists():
                 shutil.copyfile(folder.path / name, target / name)
+        if imported is None and not (target / "tokenizer_config.json").exists() and folder.shared_tokenizer.exists():
+            write_tokenizer_config(target, control)
     return target
+
+
+def write_tokenizer_config(target: Path, control: Control) -> None:
+    """Name the control tokens of a tokenizer that was made here, as `transformers` wants to be told."""
+    import tokenizers
+
+    name = tokenizers.Tokenizer.from_file(str(target / "tokenizer.json")).id_to_token
+    ids = {"bos": control.start, "eos": next(iter(control.end), None), "pad": control.padding,
+           "unk": control.unknown, "mask": control.mask}  # fmt: skip
+    named = {f"{kind}_token": name(id) for kind, id in ids.items() if id is not None}
+    fields = {"tokenizer_class": "PreTrainedTokenizerFast", **named}
+    write_text_atomically(target / "tokenizer_config.json", json.dumps(fields, indent=2) + "\n")

@@ -18,26 +18,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from clearhead.config import ModelConfig
+from clearhead.config import FAMILIES, ModelConfig
 from clearhead.errors import ConfigError
+from clearhead.parts.attention import Mask
 from clearhead.parts.dropout import Dropout
 from clearhead.parts.embedding import make_embedding
 from clearhead.parts.feed_forward import make_activation
 from clearhead.parts.layers import Encoder
 from clearhead.parts.normalization import make_norm
-from clearhead.parts.positions import make_positions
+from clearhead.parts.positions import Start, make_positions
 
-BERT_DIFFERENCES: dict[str, Any] = {
-    "architecture": "encoder",
-    "decoder_layers": 0,
-    "positions": "learned",
-    "max_positions": 512,
-    "segments": 2,
-    "embedding": "normed",
-    "feed_forward": "gelu",
-    "norm_epsilon": 1e-12,
-}
-"""What BERT changed."""
+BERT_DIFFERENCES = FAMILIES["bert"]
+"""What BERT changed, as options."""
 
 BERT_SIZES: dict[str, dict[str, int]] = {
     "bert-base": {"encoder_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
@@ -65,7 +57,11 @@ class MaskedTokenHead(nn.Module):
 
     def forward(self, states: Float[Tensor, "*b m"]) -> Float[Tensor, "*b v"]:
         """Logits of the token that belongs at each position."""
-        return self.projection(self.norm(self.activation(self.transform(states))))
+        return self.projection(self.before_projection(states))
+
+    def before_projection(self, states: Float[Tensor, "*b m"]) -> Float[Tensor, "*b m"]:
+        """What is projected to the vocabulary; training does that itself, together with the loss."""
+        return self.norm(self.activation(self.transform(states)))
 
 
 class BERT(nn.Module):
@@ -105,19 +101,29 @@ class BERT(nn.Module):
         ids: Int[Tensor, "b s"],
         real: Bool[Tensor, "b s"] | Int[Tensor, "b s"] | None = None,
         segments: Int[Tensor, "b s"] | None = None,
+        mask: Mask = None,
+        start: Start = 0,
     ) -> Float[Tensor, "b s m"]:
-        """The state of every position. `real` is true where there are tokens and no padding; segments begin as 0."""
+        """The state of every position. `real` is true where there are tokens and no padding; segments begin as 0.
+
+        Instead of `real` a whole `mask` can be given, which broadcasts to `(b, h, q, k)`: that of several documents in
+        one row, for example, with every token's position in `start`.
+        """
         x = self.embedding(ids)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
-        x = self.dropout(self.norm(self.positions(x)))
-        return self.encoder(x, None if real is None else real[:, None, None, :])
+        x = self.dropout(self.norm(self.positions(x, start)))
+        return self.encoder(x, mask if real is None else real[:, None, None, :])
 
     def masked_token_logits(self, states: Float[Tensor, "*b m"]) -> Float[Tensor, "*b v"]:
         """What the masked-token head makes of states. Raises `ConfigError` if this model has none."""
+        return self.masked_token_head()(states)
+
+    def masked_token_head(self) -> MaskedTokenHead:
+        """The head. Raises `ConfigError` if this model has none."""
         if self.head is None:
             raise ConfigError("this model has no masked-token head; it gives states and sentence vectors only")
-        return self.head(states)
+        return self.head
 
     def pooled(self, states: Float[Tensor, "b s m"]) -> Float[Tensor, "b m"]:
         """The first position's state through the pooler and tanh. Raises `ConfigError` if this model has none."""

@@ -19,24 +19,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from clearhead.config import ModelConfig
+from clearhead.config import FAMILIES, ModelConfig
 from clearhead.errors import ConfigError
 from clearhead.parts.attention import Mask
 from clearhead.parts.decoder_only import DecoderOnly, TextCache
 from clearhead.parts.dropout import Dropout
 from clearhead.parts.embedding import make_embedding
-from clearhead.parts.positions import Rotation, make_positions
+from clearhead.parts.positions import Rotation, Start, make_positions
 
-GPT2: dict[str, Any] = {
-    "architecture": "decoder",
-    "encoder_layers": 0,
-    "positions": "learned",
-    "max_positions": 1024,
-    "embedding": "plain",
-    "norm_position": "pre",
-    "feed_forward": "gelu_tanh",
-}
-"""What GPT-2 changed."""
+GPT2 = FAMILIES["gpt2"]
+"""What GPT-2 changed, as options."""
 
 GPT2_SIZES: dict[str, dict[str, int]] = {
     "gpt2": {"decoder_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
@@ -88,25 +80,24 @@ class GPT(nn.Module):
             self.projection.weight = self.embedding.weight
 
     def forward(
-        self, ids: Int[Tensor, "b t"], rows: Int[Tensor, " n"] | None = None, mask: Mask = None
+        self, ids: Int[Tensor, "b t"], rows: Int[Tensor, " n"] | None = None, mask: Mask = None, start: Start = 0
     ) -> Float[Tensor, "b t v"] | Float[Tensor, "n v"]:
         """Logits of the token behind each; of the flat positions `rows` alone, if they are given.
 
-        `mask` hides more than what comes later, other documents in the same row, for example.
+        `mask` hides more than what comes later, other documents in the same row, for example; `start` says where the
+        first token stands, or where each does.
         """
-        return self.projection(self.states(ids, rows, mask))
+        return self.projection(self.states(ids, rows, mask, start))
 
     def states(
-        self, ids: Int[Tensor, "b t"], rows: Int[Tensor, " n"] | None = None, mask: Mask = None
+        self, ids: Int[Tensor, "b t"], rows: Int[Tensor, " n"] | None = None, mask: Mask = None, start: Start = 0
     ) -> Float[Tensor, "b t m"] | Float[Tensor, "n m"]:
         """What `forward` projects to the vocabulary."""
-        x, rotation = self.place(ids, 0)
+        x, rotation = self.place(ids, start)
         states = self.decoder(x, mask, rotation=rotation)
         return states if rows is None else states.flatten(0, 1).index_select(0, rows)
 
-    def place(
-        self, ids: Int[Tensor, "b t"], start: int | Int[Tensor, " b"]
-    ) -> tuple[Float[Tensor, "b t m"], Rotation | None]:
+    def place(self, ids: Int[Tensor, "b t"], start: Start) -> tuple[Float[Tensor, "b t m"], Rotation | None]:
         """Embeddings that know their positions; or the angles by which attention is to turn."""
         x = self.embedding(ids)
         if self.config.positions == "rotary":

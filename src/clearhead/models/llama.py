@@ -15,23 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from clearhead.config import ModelConfig
+from clearhead.config import FAMILIES, ModelConfig
 from clearhead.models.gpt import GPT
 
-LLAMA: dict[str, Any] = {
-    "architecture": "decoder",
-    "encoder_layers": 0,
-    "positions": "rotary",
-    "embedding": "plain",
-    "norm_position": "pre",
-    "norm": "rms",
-    "feed_forward": "swiglu",
-    "biases": False,
-    "tied": "none",
-    "dropout": 0.0,
-    "norm_epsilon": 1e-6,
-}
-"""What LLaMA changed."""
+LLAMA = FAMILIES["llama"]
+"""What LLaMA changed, as options."""
 
 LLAMA_3_1_SCALING = {
     "kind": "llama3",

@@ -34,6 +34,11 @@ def make_model(config: ModelConfig) -> AnyModel:
             assert_never(config.architecture)
 
 
+def stacks_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The stacks of layers that a model has, by name: `encoder`, `decoder`, or both."""
+    return {name: getattr(model, name) for name in ("encoder", "decoder") if hasattr(model, name)}
+
+
 def make_model_of(config: ModelConfig, weights: dict[str, Tensor], *, origin: str) -> AnyModel:
     """The model of a configuration around weights that are there: they are not copied, and may be a mapped file.
 

@@ -15,15 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from clearhead.config import PRESETS, ModelConfig
+from clearhead.config import FAMILIES, PRESETS, ModelConfig
 
-MARIAN: dict[str, Any] = {
-    "positions": "sinusoids_halves",
-    "feed_forward": "silu",
-    "tied": "all",
-    "output_bias": True,
-}
-"""What Marian's translation models changed."""
+MARIAN = FAMILIES["marian"]
+"""What Marian's translation models changed, as options."""
 
 
 def marian_config(*, vocabulary: int = 58_102, **changes: Any) -> ModelConfig:

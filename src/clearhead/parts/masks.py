@@ -26,6 +26,11 @@ def causal_mask(q: int, k: int, device: torch.device | None = None) -> Bool[Tens
     return torch.ones(q, k, dtype=torch.bool, device=device).tril(diagonal=k - q)
 
 
+def document_mask(documents: Int[Tensor, "b t"]) -> Bool[Tensor, "b 1 t t"]:
+    """Of several documents in one row each sees itself alone: `documents` says to which one every token belongs."""
+    return (documents[:, :, None] == documents[:, None, :])[:, None]
+
+
 def as_boolean(mask: Tensor | None) -> Tensor | None:
     """The mask as booleans: 0/1 integers, as tokenizers give them, are accepted, numbers with a fraction are not.
 

@@ -17,6 +17,18 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError
 from clearhead.parts.dropout import Dropout
 
+Start = int | Int[Tensor, " b"] | Int[Tensor, "b t"]
+"""Where a row's tokens stand: consecutive from one position on, for all rows or for each its own; or every token's
+position, where several documents share a row."""
+
+
+def places_of(start: Start, length: int) -> tuple[slice | Tensor, int]:
+    """The rows of a table that `length` tokens from `start` on need, and how many rows it has to have."""
+    if isinstance(start, int):
+        return slice(start, start + length), start + length
+    places = start if start.dim() == 2 else start[:, None] + torch.arange(length, device=start.device)
+    return places, int(places.max()) + 1
+
 
 def sinusoids(length: int, d_model: int) -> Float[Tensor, "length m"]:
     """`PE(pos, 2i) = sin(pos / 10000^(2i/m))` and `PE(pos, 2i+1) = cos(pos / 10000^(2i/m))`.
@@ -45,16 +57,13 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("table", self.make_table(length, d_model), persistent=False)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "b t m"], start: int | Int[Tensor, " b"] = 0) -> Float[Tensor, "b t m"]:
-        """Add positions `start`, `start + 1`, … to the embeddings `x`; `start` may differ from row to row."""
-        end = x.size(1) + (start if isinstance(start, int) else int(start.max()))
+    def forward(self, x: Float[Tensor, "b t m"], start: Start = 0) -> Float[Tensor, "b t m"]:
+        """Add positions `start`, `start + 1`, … to the embeddings `x`."""
+        places, end = places_of(start, x.size(1))
         table = self.table  # of our own: batches may be decoded side by side, and another one may exchange it
         if end > table.size(0):
             grown = self.make_table(max(end, 2 * table.size(0)), x.size(-1))
             self.table = table = grown.to(table)
-        if isinstance(start, int):
-            return self.dropout(x + table[start:end].to(x.dtype))
-        places = start[:, None] + torch.arange(x.size(1), device=x.device)
         return self.dropout(x + table[places].to(x.dtype))
 
     @staticmethod
@@ -90,13 +99,11 @@ class LearnedPositions(nn.Module):
         """Draw the table anew."""
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Float[Tensor, "b t m"], start: int | Int[Tensor, " b"] = 0) -> Float[Tensor, "b t m"]:
-        """Add positions `start`, `start + 1`, … to the embeddings `x`; `start` may differ from row to row."""
-        if isinstance(start, int):
-            self.require(start + x.size(1))
-            return self.dropout(x + self.table[start : start + x.size(1)])
-        self.require(int(start.max()) + x.size(1))
-        return self.dropout(x + self.table[start[:, None] + torch.arange(x.size(1), device=x.device)])
+    def forward(self, x: Float[Tensor, "b t m"], start: Start = 0) -> Float[Tensor, "b t m"]:
+        """Add positions `start`, `start + 1`, … to the embeddings `x`."""
+        places, end = places_of(start, x.size(1))
+        self.require(end)
+        return self.dropout(x + self.table[places])
 
     def require(self, length: int) -> None:
         """Refuse a text of more positions than there are."""
@@ -123,10 +130,13 @@ class RotaryPositions(nn.Module):
         frequency = 1 / base ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
         self.register_buffer("frequency", scaled_frequency(frequency, scaling or {}), persistent=False)
 
-    def forward(self, length: int, start: int | Int[Tensor, " b"] = 0) -> Rotation:
-        """The angles of positions `start`, `start + 1`, …; `start` may differ from row to row."""
+    def forward(self, length: int, start: Start = 0) -> Rotation:
+        """The angles of positions `start`, `start + 1`, …"""
         steps = torch.arange(length, device=self.frequency.device)
-        positions = steps + start if isinstance(start, int) else (start[:, None] + steps)[:, None]
+        if isinstance(start, int):
+            positions = steps + start
+        else:
+            positions = (start if start.dim() == 2 else start[:, None] + steps)[:, None]
         angles = positions[..., None] * self.frequency
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos(), angles.sin()

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.errors import ConfigError
-from clearhead.text.corpus import Corpus, Ids
+from clearhead.text.corpus import Corpus, CorpusPart
+from clearhead.text.encoded_cache import Ids
 from clearhead.text.tokenizers import BOS, EOS, PAD
 
 POOL_BATCHES = 24
@@ -47,6 +48,11 @@ class Batch:
         tensors = (self.source, self.decoder_input, self.labels, self.rows)
         source, decoder_input, labels, rows = (tensor.to(device, non_blocking=True) for tensor in tensors)
         return Batch(source, decoder_input, labels, rows, self.indices, self.target_tokens)
+
+    def describe(self) -> str:
+        """Its size in words."""
+        (pairs, source), target = self.source.shape, self.labels.size(1)
+        return f"{pairs} pairs, {pairs} x {source} source and {pairs} x {target} target tokens"
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def plan_batches(corpus: Corpus, *, batch_tokens: int, seed: int, epoch: int, sh
             "raise batch_tokens or lower max_length"
         )
     random = np.random.default_rng([seed, epoch])
-    pairs = _draw_pairs(corpus, random) if shuffle else np.arange(len(corpus))
+    pairs = draw(corpus.parts, random) if shuffle else np.arange(len(corpus))
     lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
     order = pairs[_by_length(*lengths, pool=_pool_size(*lengths, batch_tokens) if shuffle else len(pairs))]
     source_lengths, target_lengths = corpus.source_lengths[order], corpus.target_lengths[order]
@@ -107,10 +113,10 @@ def plan_batches(corpus: Corpus, *, batch_tokens: int, seed: int, epoch: int, sh
     return BatchPlan(order, starts, stops, largest=int(np.argmax((stops - starts) * widths)))
 
 
-def _draw_pairs(corpus: Corpus, random: np.random.Generator) -> NDArray[np.int64]:
+def draw(parts: Sequence[CorpusPart], random: np.random.Generator) -> NDArray[np.int64]:
     """The pairs of an epoch in random order: weight 2.25 is two copies of each pair and a quarter of them."""
     drawn = []
-    for part in corpus.parts:
+    for part in parts:
         pairs = np.arange(part.start, part.stop)
         copies, rest = divmod(part.weight, 1)
         drawn += [pairs] * int(copies)

@@ -9,29 +9,24 @@ The cache is a folder of five files, written once and then only mapped:
     target.offsets    source i is source.ids[offsets[i]:offsets[i + 1]]
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.errors import DataError, RunError
-from clearhead.text.atomic_folder import publish, temporary_folder_beside
-from clearhead.text.encoding import OFFSET_TYPE, write_corpus
+from clearhead.errors import DataError
+from clearhead.text.encoded_cache import Ids, broken, build, description, file_states, map_side
+from clearhead.text.encoding import write_corpus
 from clearhead.text.filtering import FilterReport
 from clearhead.text.readers import CorpusFiles, Selection
-from clearhead.text.tokenizers import UNK, Tokenizer
+from clearhead.text.tokenizers import UNK, PairTokenizer
 
 CACHE_VERSION = 1
-DESCRIPTION = "corpus.json"
 IDS_AT_A_TIME = 1 << 22
-
-Ids = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,8 @@ class Corpus:
         self.max_length = int(description["max_length"])
         self.parts = tuple(CorpusPart(**part) for part in description["parts"])
         self.report = FilterReport.from_dict(description["report"])
-        self.source_ids, self.source_offsets = _map_side(directory, "source", description)
-        self.target_ids, self.target_offsets = _map_side(directory, "target", description)
+        self.source_ids, self.source_offsets = map_side(directory, "source", description)
+        self.target_ids, self.target_offsets = map_side(directory, "target", description)
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -92,8 +87,8 @@ class Corpus:
         cls,
         directory: Path,
         corpora: Sequence[CorpusFiles],
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        source_tokenizer: PairTokenizer,
+        target_tokenizer: PairTokenizer,
         *,
         max_length: int,
         select: Selection | None = None,
@@ -121,39 +116,28 @@ class Corpus:
         recipe = {
             "version": CACHE_VERSION,
             "files": [_identity(files) for files in corpora],
-            "tokenizers": [_digest(source_tokenizer), _digest(target_tokenizer)],
+            "tokenizers": [source_tokenizer.fingerprint(), target_tokenizer.fingerprint()],
             "max_length": max_length,
             "select": None if select is None else [select.seed, select.threshold, select.held_out],
         }
 
-        if (existing := cls._open_if_made_by(recipe, directory)) is not None:
-            return existing
-        if directory.exists() and any(directory.iterdir()) and not (directory / DESCRIPTION).exists():
-            raise RunError(f"{directory} holds other files: name an empty or new folder for the encoded corpus")
-        try:
-            with temporary_folder_beside(directory) as temporary:
-                contents = write_corpus(
-                    temporary,
-                    corpora,
-                    source_tokenizer,
-                    target_tokenizer,
-                    max_length=max_length,
-                    select=select,
-                    on_progress=on_progress,
-                )
-                if contents["pairs"] == 0:
-                    names = ", ".join(files.name for files in corpora)
-                    report = FilterReport.from_dict(contents["report"])
-                    raise DataError(f"no pair to use in {names}: {report.summary()}")
-                text = json.dumps({"recipe": recipe, **contents}, ensure_ascii=False, indent=1)
-                (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
-                publish(
-                    temporary,
-                    directory,
-                    is_current=lambda: cls._open_if_made_by(recipe, directory) is not None,
-                )
-        except OSError as error:  # the readers' own are DataErrors already
-            raise RunError(f"{directory}: can't write the encoded corpus: {error.strerror or error}") from error
+        def write(temporary: Path) -> dict[str, Any]:
+            contents = write_corpus(
+                temporary,
+                corpora,
+                source_tokenizer,
+                target_tokenizer,
+                max_length=max_length,
+                select=select,
+                on_progress=on_progress,
+            )
+            if contents["pairs"] == 0:
+                names = ", ".join(files.name for files in corpora)
+                report = FilterReport.from_dict(contents["report"])
+                raise DataError(f"no pair to use in {names}: {report.summary()}")
+            return contents
+
+        build(directory, recipe, write)
         return cls.open(directory)
 
     @classmethod
@@ -164,18 +148,9 @@ class Corpus:
             RunError: there is none, or it is broken.
         """
         try:
-            return cls(directory, _description(directory))
+            return cls(directory, description(directory))
         except (KeyError, TypeError, ValueError, OSError) as error:
-            raise RunError(
-                f"{directory}: no encoded corpus, or a broken one ({error}); remove the folder to have it built again"
-            ) from error
-
-    @classmethod
-    def _open_if_made_by(cls, recipe: dict[str, Any], directory: Path) -> "Corpus | None":
-        try:
-            return cls.open(directory) if _description(directory).get("recipe") == recipe else None
-        except RunError:
-            return None
+            raise broken(directory, error) from error
 
 
 @dataclass(frozen=True)
@@ -212,38 +187,7 @@ def count_unknown(corpus: Corpus) -> UnknownCount:
     )
 
 
-def _map_side(directory: Path, side: str, description: dict[str, Any]) -> tuple[Ids, NDArray[np.int64]]:
-    """Map one side's files; an array of another size than was written is an error."""
-    expected = {
-        f"{side}.ids": (np.dtype(description[side]["type"]), description[side]["ids"]),
-        f"{side}.offsets": (np.dtype(OFFSET_TYPE), description["pairs"] + 1),
-    }
-    arrays = []
-    for name, (kind, count) in expected.items():
-        size = (directory / name).stat().st_size
-        if size != kind.itemsize * count:
-            raise ValueError(f"{name} has {size:,} bytes instead of {kind.itemsize * count:,}")
-        arrays.append(np.memmap(directory / name, dtype=kind, mode="r"))
-    return arrays[0], arrays[1]
-
-
-def _description(directory: Path) -> dict[str, Any]:
-    try:
-        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return description if isinstance(description, dict) else {}
-
-
 def _identity(files: CorpusFiles) -> list[Any]:
-    """What tells a changed file, without reading it: path, size and time of change; and how it is read."""
-    try:
-        states = [(str(path.absolute()), path.stat()) for path in files.paths]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{files.name}: {error}") from error
-    identities = [[path, state.st_size, state.st_mtime_ns] for path, state in states]
-    return [identities, files.format, files.source_column, files.target_column, files.weight]
-
-
-def _digest(tokenizer: Tokenizer) -> str:
-    return blake2b(tokenizer.to_json().encode(), digest_size=16).hexdigest()
+    """What tells a changed corpus: its files, and how they are read."""
+    states = file_states(files.paths, files.name)
+    return [states, files.format, files.source_column, files.target_column, files.weight]

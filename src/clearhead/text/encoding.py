@@ -2,34 +2,24 @@
 time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
-
+from clearhead.text.encoded_cache import SideWriter
 from clearhead.text.filtering import FilterReport, PairFilter
 from clearhead.text.readers import CorpusFiles, Pair, Selection, read_pairs
-from clearhead.text.tokenizers import EOS, Tokenizer
+from clearhead.text.tokenizers import EOS, PairTokenizer
 
 PAIRS_AT_A_TIME = 4096
 CHARACTERS_AT_A_TIME = 1 << 20
 """Bounds the memory of a chunk when lines are very long."""
 
-OFFSET_TYPE = "<i8"
-
-
-def id_type(vocab_size: int) -> str:
-    """The smallest little-endian NumPy type that holds every id of a vocabulary."""
-    return "<u2" if vocab_size <= 1 << 16 else "<u4"
-
 
 def write_corpus(
     directory: Path,
     corpora: Sequence[CorpusFiles],
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
+    source_tokenizer: PairTokenizer,
+    target_tokenizer: PairTokenizer,
     *,
     max_length: int,
     select: Selection | None,
@@ -44,8 +34,8 @@ def write_corpus(
     parts: list[dict[str, Any]] = []
     pairs_read = 0
     with (
-        SideWriter(directory, "source", source_tokenizer) as sources,
-        SideWriter(directory, "target", target_tokenizer) as targets,
+        SideWriter(directory, "source", source_tokenizer.vocab_size) as sources,
+        SideWriter(directory, "target", target_tokenizer.vocab_size) as targets,
     ):
         for files in corpora:
             start = report.kept
@@ -59,8 +49,8 @@ def write_corpus(
                     strict=True,
                 )
                 kept = [(source, target) for pair, source, target in encoded if pair_filter.keeps(pair, source, target)]
-                sources.append([source for source, _ in kept])
-                targets.append([target for _, target in kept])
+                sources.append([source for source, _ in kept], end=(EOS,))
+                targets.append([target for _, target in kept], end=(EOS,))
                 pairs_read += len(chunk)
                 if on_progress is not None:
                     on_progress(pairs_read)
@@ -86,30 +76,3 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-class SideWriter:
-    """Appends texts' ids to `SIDE.ids`, each text with EOS, and where the next text begins to
-    `SIDE.offsets`."""
-
-    def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
-        self.type = id_type(tokenizer.vocab_size)
-        self.id_count = 0
-        self._stack = ExitStack()
-        self._ids: BinaryIO = self._stack.enter_context((directory / f"{side}.ids").open("wb"))
-        self._offsets: BinaryIO = self._stack.enter_context((directory / f"{side}.offsets").open("wb"))
-        self._offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
-
-    def append(self, texts: Sequence[list[int]]) -> None:
-        """Write the ids of several texts, as the tokenizer gives them."""
-        lengths = np.array([len(ids) + 1 for ids in texts], OFFSET_TYPE)
-        flat = chain.from_iterable(chain(ids, (EOS,)) for ids in texts)
-        self._ids.write(np.fromiter(flat, self.type, count=int(lengths.sum())).tobytes())
-        self._offsets.write((self.id_count + np.cumsum(lengths, dtype=OFFSET_TYPE)).tobytes())
-        self.id_count += int(lengths.sum())
-
-    def __enter__(self) -> "SideWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()

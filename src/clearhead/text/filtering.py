@@ -50,6 +50,8 @@ class FilterReport:
     """The pairs that were left out, by reason and file."""
     notices: list[Finding] = field(default_factory=list)
     """What was kept, but may not be meant: texts that hold `<pad>` and the like."""
+    noun: str = "pairs"
+    """What it is about."""
 
     @property
     def total(self) -> int:
@@ -59,7 +61,8 @@ class FilterReport:
     def summary(self) -> str:
         """One line such as `kept 28,990 of 29,000 pairs; 10 longer than 256 tokens (train.en lines 12, 408,
         911, …)`."""
-        kept = f"kept {self.kept:,} of {self.total:,} pairs" if self.dropped else f"kept all {self.total:,} pairs"
+        share = f"{self.kept:,} of {self.total:,}" if self.dropped else f"all {self.total:,}"
+        kept = f"kept {share} {self.noun}"
         return "; ".join([kept, *map(str, self.dropped), *map(str, self.notices)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +73,7 @@ class FilterReport:
     def from_dict(cls, values: dict[str, Any]) -> "FilterReport":
         """The inverse of `to_dict`."""
         findings = {name: [Finding(**finding) for finding in values[name]] for name in ("dropped", "notices")}
-        return cls(values["kept"], **findings)
+        return cls(values["kept"], **findings, noun=values.get("noun", "pairs"))
 
 
 class PairFilter:
@@ -92,29 +95,30 @@ class PairFilter:
         limit = self._max_length - 1  # a place for the end token
         too_long = f"longer than {self._max_length} tokens"
         if no_source and no_target:
-            self._note(dropped, "blank on both sides", source_file, line)
+            note(dropped, "blank on both sides", source_file, line)
         elif no_source:
-            self._note(dropped, "with empty source", source_file, line)
+            note(dropped, "with empty source", source_file, line)
         elif no_target:
-            self._note(dropped, "with empty target", target_file, line)
+            note(dropped, "with empty target", target_file, line)
         elif len(source_ids) > limit:
-            self._note(dropped, too_long, source_file, line)
+            note(dropped, too_long, source_file, line)
         elif len(target_ids) > limit:
-            self._note(dropped, too_long, target_file, line)
+            note(dropped, too_long, target_file, line)
         else:
             self._report.kept += 1
             for text, file in ((pair.source, source_file), (pair.target, target_file)):
                 if "<" in text and LITERAL_CONTROL.search(text):
-                    self._note(notices, "with <pad>, </s> or the like, taken as ordinary text", file, line)
+                    note(notices, "with <pad>, </s> or the like, taken as ordinary text", file, line)
             return True
         return False
 
-    @staticmethod
-    def _note(findings: list[Finding], reason: str, file: str, line: int) -> None:
-        for finding in findings:
-            if (finding.reason, finding.file) == (reason, file):
-                break
-        else:
-            finding = Finding(reason, file)
-            findings.append(finding)
-        finding.add(line)
+
+def note(findings: list[Finding], reason: str, file: str, line: int) -> None:
+    """Count one more of a kind."""
+    for finding in findings:
+        if (finding.reason, finding.file) == (reason, file):
+            break
+    else:
+        finding = Finding(reason, file)
+        findings.append(finding)
+    finding.add(line)

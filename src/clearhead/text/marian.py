@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class MarianTokenizer:
 
     def __init__(self, model: Any, vocabulary: dict[str, int], order: Sequence[int]) -> None:
         self._model = model
+        self._vocabulary = vocabulary
         self._order = order
         ours = {theirs: id for id, theirs in enumerate(order) if id >= CONTROL_COUNT}
         self._ids = {piece: ours[theirs] for piece, theirs in vocabulary.items() if theirs in ours}
@@ -55,6 +57,11 @@ class MarianTokenizer:
             return cls(sentencepiece.SentencePieceProcessor(model_file=str(spm)), pieces, order)
         except (OSError, RuntimeError, ValueError) as error:
             raise RunError(f"{spm} or {vocabulary}: can't be read: {error}") from None
+
+    def fingerprint(self) -> str:
+        """Equal for equal tokenizers."""
+        parts = (self._model.serialized_model_proto(), repr(self._vocabulary).encode(), repr(self._order).encode())
+        return blake2b(b"".join(parts), digest_size=16).hexdigest()
 
     @property
     def vocab_size(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 
 import tokenizers
@@ -39,6 +40,10 @@ class PretrainedTokenizer:
         except Exception as error:  # the library raises nothing narrower for a file that it can't make out
             raise RunError(f"{path}: not a tokenizer's file: {error}") from error
 
+    def fingerprint(self) -> str:
+        """Equal for equal tokenizers: whether texts have to be encoded anew."""
+        return blake2b(f"{self._library.to_str()} {self.control}".encode(), digest_size=16).hexdigest()
+
     @property
     def vocab_size(self) -> int:
         """The number of ids, control tokens included."""
@@ -63,6 +68,10 @@ class PretrainedTokenizer:
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
         return self.encode_batch([text])[0]
+
+    def encode_bare(self, text: str) -> list[int]:
+        """The ids of a text alone, without the control tokens that stand around one."""
+        return self._encode_parts([text])
 
     def encode_in(self, template: str, text: str) -> list[int]:
         """The ids of a template with a text at its `{}`; control tokens are those that the template names."""
@@ -101,6 +110,10 @@ class PretrainedTokenizer:
         bare, framed = (self._library.encode("a", add_special_tokens=add).ids for add in (False, True))
         start = next(place for place in range(len(framed)) if framed[place : place + len(bare)] == bare)
         return framed[:start], framed[start + len(bare) :]
+
+    def special_ids(self) -> set[int]:
+        """Ids that its file says are no text."""
+        return set(self._control_ids.values())
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; control tokens are left out."""

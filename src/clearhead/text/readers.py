@@ -6,7 +6,7 @@ that names file and line.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -181,7 +181,11 @@ class Selection:
     held_out: bool
 
     def __contains__(self, pair: Pair) -> bool:
-        return (_hash(pair.source, self.seed) <= self.threshold) == self.held_out
+        return self.chooses(pair.source)
+
+    def chooses(self, text: str) -> bool:
+        """Whether a text is on this side."""
+        return (_hash(text, self.seed) <= self.threshold) == self.held_out
 
 
 def hold_out(
@@ -206,16 +210,27 @@ def hold_out(
     """
     if (pairs is None) == (share is None):
         raise ConfigError(f"hold out either a number of pairs or a share of them, not pairs={pairs} and share={share}")
-    usable = (
-        pair for files in corpora for pair in read_pairs(files) if not (is_blank(pair.source) or is_blank(pair.target))
+    sources = (
+        pair.source
+        for files in corpora
+        for pair in read_pairs(files)
+        if not (is_blank(pair.source) or is_blank(pair.target))
     )
-    hashes = np.sort(np.fromiter((_hash(pair.source, seed) for pair in usable), dtype=np.uint64))
-    count = max(1, round(len(hashes) * share)) if share is not None and share > 0 else pairs or 0
+    names = ", ".join(files.name for files in corpora)
+    return hold_out_texts(sources, seed=seed, count=pairs, share=share, names=names, noun="pairs")
+
+
+def hold_out_texts(
+    texts: Iterable[str], *, seed: int, count: int | None, share: float | None, names: str, noun: str
+) -> tuple[Selection, Selection]:
+    """The same of texts, of which there are several of some; `names` and `noun` say what they are. Raises
+    `ConfigError`."""
+    hashes = np.sort(np.fromiter((_hash(text, seed) for text in texts), dtype=np.uint64))
+    asked = f"{count:,} {noun}" if count is not None else f"a share of {share}"
+    count = max(1, round(len(hashes) * share)) if share is not None and share > 0 else count or 0
     if not 0 < count < len(hashes) or hashes[count - 1] == hashes[-1]:
-        names = ", ".join(files.name for files in corpora)
-        asked = f"{pairs:,} pairs" if pairs is not None else f"a share of {share}"
         raise ConfigError(
-            f"can't hold out {asked} for validation: {names} has {len(hashes):,} pairs, both sides need some"
+            f"can't hold out {asked} for validation: {names} has {len(hashes):,} {noun}, both sides need some"
         )
     threshold = int(hashes[count - 1])
     return Selection(seed, threshold, held_out=False), Selection(seed, threshold, held_out=True)

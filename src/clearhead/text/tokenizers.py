@@ -17,8 +17,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, assert_never, get_args
+from typing import Any, Literal, Protocol, assert_never, get_args
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -39,6 +40,21 @@ REPLACEMENT = "\ufffd"
 # marks belong to the letters before them. Without \p{M}, vowels of Hindi, Thai or of decomposed accents would
 # fall out of their words.
 BPE_WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+
+
+class PairTokenizer(Protocol):
+    """What encodes one side of pairs: padding, start, end and unknown have the ids 0 to 3, and texts have none of
+    them."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, control ids included."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts, without start and end."""
+
+    def fingerprint(self) -> str:
+        """Equal for equal tokenizers."""
 
 
 class Tokenizer:
@@ -91,6 +107,10 @@ class Tokenizer:
     def to_json(self) -> str:
         """The file of the tokenizers library for this tokenizer; equal for equal tokenizers."""
         return json.dumps(self._specification, ensure_ascii=False, indent=1)
+
+    def fingerprint(self) -> str:
+        """Equal for equal tokenizers: whether texts have to be encoded anew."""
+        return blake2b(self.to_json().encode(), digest_size=16).hexdigest()
 
     def save(self, path: Path) -> None:
         """Write `to_json` to a file, by way of a temporary one beside it."""

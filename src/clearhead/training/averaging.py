@@ -39,7 +39,7 @@ def choose_weights(trainer: Trainer, log: MetricsLog, reason: str, say: Callable
     if averaged:
         own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         copy_weights(model, averaged, origin="the average")
-        found = trainer.validator.validate(model, trainer.stop.check)
+        found = trainer.objective.validate(model, trainer.stop.check)
         log.write({"event": "averaged", "update": state.update, "of": len(average_paths), **found.record()})
         say(f"average of the last {len(average_paths)} validations: {options.metric} {found.value:.4g}, best {value}")
         if is_better(options.metric, found.value, value):

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.errors import RunError
-from clearhead.models.transformer import Transformer, copy_weights, parameter_names
+from clearhead.models.transformer import copy_weights, parameter_names
 from clearhead.run_folder import write_atomically
 from clearhead.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from clearhead.training.randomness import random_tensors, restore_random_tensors
@@ -51,7 +51,7 @@ class Checkpoints:
         """The updates of which there are checkpoints, oldest first."""
         return _updates(self.directory, "checkpoint")
 
-    def save(self, model: Transformer, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
         """Write a checkpoint. Raises `OSError` when the disk is full; nothing is lost then."""
         tensors = {f"model.{name}": p.detach() for name, p in parameter_names(model).items()}
         tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(optimizer, model).items()}
@@ -65,7 +65,7 @@ class Checkpoints:
         write_safetensors(self.checkpoint_path(state.update), tensors, header)
 
     def load_newest(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, say: Callable[[str], None]
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, say: Callable[[str], None]
     ) -> TrainingState | None:
         """Put the newest whole checkpoint's state in place; `None` if there is no checkpoint.
 
@@ -92,7 +92,7 @@ class Checkpoints:
             )
         return None
 
-    def save_weights(self, model: Transformer, update: int) -> None:
+    def save_weights(self, model: nn.Module, update: int) -> None:
         """Keep the model's weights as those of an update. Raises `OSError` when the disk is full."""
         save_weights_atomically(model, self.weights_path(update))
 
@@ -110,7 +110,7 @@ class Checkpoints:
                 self.checkpoint_path(newer).unlink(missing_ok=True)
 
 
-def save_weights_atomically(model: Transformer, path: Path) -> None:
+def save_weights_atomically(model: nn.Module, path: Path) -> None:
     """Write the weights under their plain names, tied ones once. Raises `OSError` when the disk is full."""
     tensors = {name: p.detach().cpu().contiguous() for name, p in parameter_names(model).items()}
     write_safetensors(path, tensors, {"format": "pt"})

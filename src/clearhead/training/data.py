@@ -12,6 +12,7 @@ from clearhead.errors import ConfigError
 from clearhead.recipe import CorpusSection, DataSection, Recipe
 from clearhead.run_folder import RunFolder
 from clearhead.text.corpus import Corpus, count_unknown
+from clearhead.text.loading import AnyTokenizer, load_tokenizers
 from clearhead.text.readers import CorpusFiles, Pair, Selection, hold_out, is_blank, read_pairs
 from clearhead.text.tokenizers import Tokenizer, train_tokenizer
 
@@ -30,8 +31,8 @@ class ValidationTexts:
 class TrainingData:
     """All that the training loop reads."""
 
-    source_tokenizer: Tokenizer
-    target_tokenizer: Tokenizer
+    source_tokenizer: AnyTokenizer
+    target_tokenizer: AnyTokenizer
     train: Corpus
     valid: Corpus
     valid_texts: ValidationTexts
@@ -93,6 +94,8 @@ def split_pairs(data: DataSection, seed: int, say: Callable[[str], None]) -> Spl
     source is ever trained on. With so few different sources that nothing can be held out, validation takes the
     training pairs, and says so.
     """
+    if data.is_text:
+        raise ConfigError("[data] has texts and no pairs")
     train = corpus_files(data.train, data.root)
     if data.valid is not None:
         return Split(train, corpus_files(data.valid, data.root))
@@ -157,8 +160,10 @@ def _usable_pairs(corpora: Sequence[CorpusFiles], selection: Selection | None = 
                 yield pair
 
 
-def _make_tokenizers(recipe: Recipe, folder: RunFolder, split: Split) -> tuple[Tokenizer, Tokenizer]:
+def _make_tokenizers(recipe: Recipe, folder: RunFolder, split: Split) -> tuple[AnyTokenizer, AnyTokenizer]:
     """Load the run's tokenizers, or train them on the training pairs and save them."""
+    if all(path.exists() for path in folder.tokenizer_paths()):
+        return load_tokenizers(folder)
     if recipe.tokenizer.shared:
         both = (text for pair in split.train_pairs() for text in (pair.source, pair.target))
         shared = _make_tokenizer(recipe, "source", folder.shared_tokenizer, both)

@@ -11,18 +11,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.models.transformer import Transformer
+from clearhead.models.making import stacks_of
 from clearhead.parts.attention import ScaledDotProductAttention
 from clearhead.recipe import DiagnosticsSection
-from clearhead.text.batches import Batch
+from clearhead.training.glance import Glance, glance_at_pairs
 
-SENTENCES = 8
-"""Of the batch are looked at: enough for a mean over some hundred queries, and next to nothing beside an update."""
 SATURATED, UNIFORM = 0.99, 0.999
 """A head whose largest weight is above the one on average sees one key each; one whose entropy is above the other, in
 parts of the greatest possible, sees all alike."""
@@ -75,13 +73,19 @@ class Reading:
 class Diagnostics:
     """Measures every so many updates, and warns when something leaves its range, once until it has come back."""
 
-    def __init__(self, model: Transformer, options: DiagnosticsSection, warn: Callable[[str], None]) -> None:
-        self._model, self._options, self._warn = model, options, warn
+    def __init__(
+        self,
+        model: nn.Module,
+        options: DiagnosticsSection,
+        warn: Callable[[str], None],
+        glance: Callable[[Any], Glance] = glance_at_pairs,
+    ) -> None:
+        self._model, self._options, self._warn, self._glance = model, options, warn, glance
         self._warned: set[str] = set()
         self.layers: dict[str, nn.Module] = {
             f"{stack}.{place}": layer
-            for stack in ("encoder", "decoder")
-            for place, layer in enumerate(getattr(model, stack).layers)
+            for stack, layers in stacks_of(model).items()
+            for place, layer in enumerate(cast("Iterable[nn.Module]", layers.layers))
         }
 
     def is_due(self, update: int) -> bool:
@@ -89,7 +93,7 @@ class Diagnostics:
         return self._options.every is not None and update % self._options.every == 0
 
     @contextmanager
-    def measuring(self, update: int, batch: Batch, clipped: float) -> Iterator[Callable[[], Reading] | None]:
+    def measuring(self, update: int, batch: Any, clipped: float) -> Iterator[Callable[[], Reading] | None]:
         """Around the optimizer's step: what is yielded measures it, behind it; `None` where none is due.
 
         `clipped` is what the gradient was multiplied by to clip it.
@@ -111,13 +115,10 @@ class Diagnostics:
 
         yield measure
 
-    def _look_inside(self, batch: Batch, reading: Reading) -> None:
+    def _look_inside(self, batch: Any, reading: Reading) -> None:
         """A forward pass over a few sentences, recording layers and heads."""
-        device = next(self._model.parameters()).device
-        source, decoder_input = batch.source[:SENTENCES].to(device), batch.decoder_input[:SENTENCES].to(device)
-        source = source[:, : max(1, int((source != 0).sum(1).max()))]
-        decoder_input = decoder_input[:, : max(1, int((decoder_input != 0).sum(1).max()))]
-        real = {"encoder": source != 0, "decoder": decoder_input != 0}
+        glance = self._glance(batch.to(next(self._model.parameters()).device))
+        real = glance.real
         handles = [
             layer.register_forward_hook(_note_size(reading, path, real[path.split(".")[0]]))
             for path, layer in self.layers.items()
@@ -125,16 +126,14 @@ class Diagnostics:
         recorders = {}
         for name, module in self._model.named_modules():
             if isinstance(module, ScaledDotProductAttention):
-                queries = real["encoder"] if name.startswith("encoder") else real["decoder"]
-                is_causal = name.startswith("decoder") and "self_attention" in name
-                seen = torch.ones_like(queries).cumsum(1) if is_causal else real["encoder"].sum(1, keepdim=True)
+                queries = real[name.split(".")[0]]
                 recorders[module] = module.recorder
-                module.recorder = _note_heads(reading, name.removesuffix(".attention"), queries, seen)
+                module.recorder = _note_heads(reading, name.removesuffix(".attention"), queries, glance.seen(name))
         was_training = self._model.training
         self._model.eval()
         try:
             with torch.no_grad(), _uncompiled(self._model):
-                self._model.states(source, decoder_input)
+                glance.run(self._model)
         finally:
             self._model.train(was_training)
             for handle in handles:
@@ -243,9 +242,9 @@ def _note_heads(reading: Reading, path: str, queries: Tensor, seen: Tensor) -> C
 
 
 @contextmanager
-def _uncompiled(model: Transformer) -> Iterator[None]:
+def _uncompiled(model: nn.Module) -> Iterator[None]:
     """A compiled stack would not call hooks that were added later."""
-    stacks: tuple[nn.Module, ...] = (model.encoder, model.decoder)
+    stacks = tuple(stacks_of(model).values())
     compiled = [stack._compiled_call_impl for stack in stacks]
     try:
         for stack in stacks:

@@ -42,13 +42,14 @@ def training_loss(
     *,
     smoothing: float,
     divisor: int,
+    bias: Float[Tensor, " v"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The sum of `smoothed_cross_entropy` over `divisor`, and the plain negative log-likelihood's (without gradient).
 
-    The logits are `states @ weight.T`, the output projection. They never exist as a whole, see `_ProjectedLoss`.
-    `divisor` is the update's number of target tokens.
+    The logits are `states @ weight.T`, the output projection, and its bias if it has one. They never exist as a whole,
+    see `_ProjectedLoss`. `divisor` is the update's number of target tokens.
     """
-    loss, plain = _ProjectedLoss.apply(states, weight, labels, smoothing, divisor)
+    loss, plain = _ProjectedLoss.apply(states, weight, bias, labels, smoothing, divisor)
     return loss, plain
 
 
@@ -67,33 +68,38 @@ class _ProjectedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, divisor: int
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, divisor: int
     ) -> tuple[Tensor, Tensor]:
         rows = max(1, CHUNK_ELEMENTS.get(states.device.type, 2**26) // weight.size(0))
         states_gradient, weight_gradient = torch.empty_like(states), torch.zeros_like(weight)
+        bias_gradient = None if bias is None else torch.zeros_like(bias)
         weight = weight.to(states.dtype)  # under autocast the states are in half precision
         sums = []
         for start in range(0, len(states), rows):
             chunk = states[start : start + rows]
-            logits = chunk @ weight.T
+            logits = chunk @ weight.T if bias is None else torch.addmm(bias.to(chunk.dtype), chunk, weight.T)
             sums.append(_loss_and_gradient_(logits, labels[start : start + rows], smoothing, divisor))
             torch.mm(logits, weight, out=states_gradient[start : start + rows])
             if logits.dtype == weight_gradient.dtype:
                 weight_gradient.addmm_(logits.T, chunk)
             else:
                 weight_gradient += logits.T @ chunk
-        loss, plain = torch.stack(sums).sum(0).div(divisor).unbind()
+            if bias_gradient is not None:
+                bias_gradient += logits.sum(0)
+        nothing = torch.zeros(2, dtype=torch.float64, device=states.device)  # a batch may hold nothing to predict
+        loss, plain = torch.stack(sums or [nothing]).sum(0).div(divisor).unbind()
         ctx.mark_non_differentiable(plain)
-        ctx.gradients = states_gradient, weight_gradient
+        ctx.gradients = states_gradient, weight_gradient, bias_gradient
         return loss, plain
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # The loss is what backward() is called on, so its own gradient is 1; asking costs nothing on the CPU.
-        of_loss, (of_states, of_weight) = gradients[0], ctx.gradients
+        of_loss, (of_states, of_weight, of_bias) = gradients[0], ctx.gradients
         if of_loss.device.type != "cpu" or of_loss != 1:
             of_states, of_weight = of_states * of_loss.to(of_states.dtype), of_weight * of_loss.to(of_weight.dtype)
-        return of_states, of_weight, None, None, None
+            of_bias = None if of_bias is None else of_bias * of_loss.to(of_bias.dtype)
+        return of_states, of_weight, of_bias, None, None, None
 
 
 def _loss_and_gradient_(logits: Tensor, labels: Tensor, smoothing: float, divisor: int) -> Tensor:

@@ -146,8 +146,10 @@ def make_progress() -> Progress:
 def validation_lines(found: Validation, *, update: int, is_best: bool) -> list[str]:
     """A validation in words: one line, then three for each sample."""
     value = "" if found.metric == "loss" else f", {found.metric} {found.value:.2f}"
+    others = {name.replace("_", " "): number for name, number in found.others.items() if name != found.metric}
+    further = "".join(f", {name} {number:.2f}" for name, number in others.items())
     best = " (best so far)" if is_best else ""
-    head = f"validation at update {update:,}: loss {found.loss:.3f}{value}{best}, {found.seconds:.1f} s"
+    head = f"validation at update {update:,}: loss {found.loss:.3f}{value}{further}{best}, {found.seconds:.1f} s"
     rows = ((sample.source, sample.output, sample.reference) for sample in found.samples)
     names = ("source", "output", "wanted")
     return [head, *(f"  {name}  {_one_line(text)}" for row in rows for name, text in zip(names, row, strict=True))]

@@ -10,17 +10,18 @@ import torch
 
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, RunError
-from clearhead.models.transformer import Transformer
+from clearhead.models.making import make_model
 from clearhead.recipe import Recipe, TrainingSection
 from clearhead.run_folder import RunFolder
 from clearhead.training.averaging import choose_weights
-from clearhead.training.data import prepare_data
 from clearhead.training.metrics_log import MetricsLog
+from clearhead.training.objectives import make_objective
 from clearhead.training.progress import Progress, format_seconds, make_progress
+from clearhead.training.start import load_start, start_folder, take_over
 from clearhead.training.stopping import StopRequested, StopSignals
 from clearhead.training.trainer import Trainer
 
-CHANGEABLE = {("run", "dir"), ("data", "root")}
+CHANGEABLE = {("run", "dir"), ("data", "root"), ("model", "start_from")}
 """What may differ in a resumed run; and all of `[training]` but the optimizer, and `[decoding]`."""
 
 
@@ -64,20 +65,17 @@ def train(
 def _train(recipe: Recipe, folder: RunFolder, *, resume: bool, overwrite: bool, progress: Progress) -> Outcome:
     device = prepare_device(recipe.training, progress)
     prepare_folder(recipe, folder, resume=resume, overwrite=overwrite)
-    data = prepare_data(recipe, folder, progress.message)
+    objective = make_objective(recipe, folder, device, progress.message)
     torch.manual_seed(recipe.run.seed)
-    shape = recipe.model_shape(
-        source_vocab=data.source_tokenizer.vocab_size, target_vocab=data.target_tokenizer.vocab_size
-    )
-    folder.write_config(shape)
-    model = Transformer(shape).to(device)
+    folder.write_config(objective.config)
+    model = make_model(objective.config).to(device)
     parameters = sum(p.numel() for p in model.parameters())
     progress.message(f"model: {parameters:,} parameters, on {device} with {torch.get_num_threads()} threads")
 
     with StopSignals() as stop:
-        trainer = Trainer(recipe, folder, data, model, device=device, progress=progress, stop=stop)
-        if resume:
-            _say_where_it_goes_on(trainer, progress)
+        trainer = Trainer(recipe, folder, objective, model, device=device, progress=progress, stop=stop)
+        if not (resume and _goes_on(trainer, progress)):
+            load_start(recipe, model)
         summary = folder.read_summary()
         if summary and summary["update"] == trainer.state.update and (reason := trainer.reason_to_end()):
             progress.message(
@@ -130,16 +128,29 @@ def prepare_folder(recipe: Recipe, folder: RunFolder, *, resume: bool, overwrite
                 f"{folder} already holds a run. Go on with it: --resume; begin anew: --overwrite (deletes it); "
                 "or choose another folder: --set run.dir=…"
             )
+        if recipe.start_from is not None:
+            start_folder(recipe)  # before anything is deleted
         folder.clear()
     folder.remove_leftovers()
-    root = recipe.data.root.absolute()  # the run can be resumed from anywhere
-    folder.write_recipe(recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": root})}))
+    if recipe.start_from is not None and not (resume and folder.recipe.exists()):
+        take_over(recipe, folder)
+    folder.write_recipe(_from_anywhere(recipe))
+
+
+def _from_anywhere(recipe: Recipe) -> Recipe:
+    """The recipe with paths that don't depend on where it is resumed."""
+    data = recipe.data.model_copy(update={"root": recipe.data.root.absolute()})
+    start = {} if recipe.start_from is None else {"start_from": str(recipe.start_from.absolute())}
+    return recipe.model_copy(update={"data": data, "model": {**recipe.model, **start}})
 
 
 def _require_same_run(old: Recipe, new: Recipe, folder: RunFolder) -> None:
     """What a run is made of can't change while it is resumed. Raises `RunError` naming the first such key."""
     before, after = old.model_dump(mode="json"), new.model_dump(mode="json")
-    for section in ("run", "data", "tokenizer", "model", "training"):
+    sections = ["run", "data", "tokenizer", "model", "training"]
+    if new.start_from is not None and "tokenizer" not in new.model_fields_set:
+        sections.remove("tokenizer")  # it came with the weights
+    for section in sections:
         for key in before[section].keys() | after[section].keys():
             if (section, key) in CHANGEABLE or (section == "training" and key != "optimizer"):
                 continue
@@ -151,8 +162,10 @@ def _require_same_run(old: Recipe, new: Recipe, folder: RunFolder) -> None:
                 )
 
 
-def _say_where_it_goes_on(trainer: Trainer, progress: Progress) -> None:
+def _goes_on(trainer: Trainer, progress: Progress) -> bool:
+    """Whether there was a checkpoint to go on from."""
     if trainer.resume():
         progress.message(f"going on at update {trainer.state.update:,}")
-    else:
-        progress.message("nothing was saved yet, so the run begins at its beginning")
+        return True
+    progress.message("nothing was saved yet, so the run begins at its beginning")
+    return False

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from clearhead.errors import RunError
-from clearhead.models.transformer import Transformer
 from clearhead.recipe import TrainingSection
-from clearhead.text.batches import Batch
 from clearhead.training.distribution import sum_over_processes
 from clearhead.training.loss import training_loss
+from clearhead.training.predictions import Predictions, predict_target
+
+Predict = Callable[[Any, Any], Predictions]
+"""From a model and a batch, both on one device, to what is to be right; by default the target of pairs."""
 
 
 class GradientSums(NamedTuple):
@@ -36,7 +38,11 @@ class GradientSums(NamedTuple):
 
 
 def compute_gradient(
-    model: Transformer, batches: Sequence[Batch], options: TrainingSection, device: torch.device
+    model: nn.Module,
+    batches: Sequence[Any],
+    options: TrainingSection,
+    device: torch.device,
+    predict: Predict = predict_target,
 ) -> GradientSums:
     """Leave in `.grad` the gradient of the loss summed over all batches and divided by all their target tokens.
 
@@ -44,8 +50,8 @@ def compute_gradient(
     of tokens is that of all of them, so the sum of their gradients is the gradient of all batches.
     It is clipped to `clip_norm`. Raises `RunError` when memory runs out.
     """
-    tokens = sum_over_processes(sum(batch.target_tokens for batch in batches), device)
-    losses = [add_gradient(model, batch, options, device, divisor=tokens) for batch in batches]
+    tokens = max(1, sum_over_processes(sum(batch.target_tokens for batch in batches), device))
+    losses = [add_gradient(model, batch, options, device, divisor=tokens, predict=predict) for batch in batches]
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
     if options.clip_norm:
@@ -56,27 +62,32 @@ def compute_gradient(
 
 
 def add_gradient(
-    model: Transformer, batch: Batch, options: TrainingSection, device: torch.device, *, divisor: int
+    model: nn.Module,
+    batch: Any,
+    options: TrainingSection,
+    device: torch.device,
+    *,
+    divisor: int,
+    predict: Predict = predict_target,
 ) -> Tensor:
     """Add one batch's part to `.grad`; returns its smoothed and its plain loss, both over `divisor`: `(2,)`."""
     try:
         on_device = batch.to(device)
         with autocast(options, device):
-            states = model.states(on_device.source, on_device.decoder_input, rows=on_device.rows)
-        labels = on_device.labels.flatten()[on_device.rows]
+            states, projection, labels = predict(model, on_device)
         loss, plain = training_loss(
-            states, model.projection.weight, labels, smoothing=options.label_smoothing, divisor=divisor
-        )
+            states, projection.weight, labels,
+            smoothing=options.label_smoothing, divisor=divisor, bias=projection.bias,
+        )  # fmt: skip
         loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack([loss.detach(), plain])
     except RuntimeError as error:
         if not _is_out_of_memory(error):
             raise
-        (pairs, source), target = batch.source.shape, batch.labels.size(1)
         raise RunError(
-            f"out of memory on {device}, batch of {pairs} pairs, {pairs} x {source} source and {pairs} x {target} "
-            f"target tokens: lower training.batch_tokens (now {options.batch_tokens}) and raise training.accumulate "
-            f"(now {options.accumulate}) by the same factor: the updates stay the same"
+            f"out of memory on {device}, batch of {batch.describe()}: lower training.batch_tokens (now "
+            f"{options.batch_tokens}) and raise training.accumulate (now {options.accumulate}) by the same factor: the "
+            "updates stay the same"
         ) from None
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from clearhead.errors import RunError
-from clearhead.models.transformer import Transformer
+from clearhead.models.making import AnyModel, stacks_of
 from clearhead.recipe import Recipe
 from clearhead.run_folder import RunFolder
-from clearhead.text.batches import Batch
 from clearhead.training.checkpoints import Checkpoints, save_weights_atomically
-from clearhead.training.data import TrainingData
 from clearhead.training.diagnostics import Diagnostics, Reading
 from clearhead.training.metrics_log import MetricsLog
+from clearhead.training.objective import Objective
 from clearhead.training.optimizer import make_optimizer
 from clearhead.training.progress import Progress, UpdateLine
 from clearhead.training.randomness import preserved_randomness
@@ -28,7 +28,7 @@ from clearhead.training.state import TrainingState, Window
 from clearhead.training.step import GradientSums, add_gradient, compute_gradient
 from clearhead.training.stopping import StopRequested, StopSignals
 from clearhead.training.stream import BatchStream
-from clearhead.training.validation import Validation, Validator, is_better
+from clearhead.training.validation import Validation, is_better
 
 
 class Trainer:
@@ -38,8 +38,8 @@ class Trainer:
         self,
         recipe: Recipe,
         folder: RunFolder,
-        data: TrainingData,
-        model: Transformer,
+        objective: Objective,
+        model: AnyModel,
         *,
         device: torch.device,
         progress: Progress,
@@ -51,28 +51,21 @@ class Trainer:
         self.state = TrainingState(batch_tokens=self.options.batch_tokens)
         self.checkpoints = Checkpoints(folder.checkpoints)
         self.optimizer = make_optimizer(model, self.options)
-        self.validator = Validator(data, recipe, device)
-        self._corpus, self._seed = data.train, recipe.run.seed
+        self.objective = objective
         self._stream = self._make_stream()
         self.total_updates = self.options.total_updates(len(self._stream.plan))
         self._device = device
         self._progress = progress
         self.stop = stop
-        self.diagnostics = Diagnostics(model, recipe.diagnostics, progress.message)
+        self.diagnostics = Diagnostics(model, recipe.diagnostics, progress.message, objective.glance)
         self._saved_at: int | None = None
         self._clock = time.monotonic()
         if self.options.compile:
-            model.encoder.compile(dynamic=True)
-            model.decoder.compile(dynamic=True)
+            for stack in stacks_of(model).values():
+                stack.compile(dynamic=True)
 
     def _make_stream(self) -> BatchStream:
-        return BatchStream(
-            self._corpus,
-            batch_tokens=self.options.batch_tokens,
-            seed=self._seed,
-            epoch=self.state.epoch,
-            batch=self.state.batch,
-        )
+        return BatchStream(self.objective.epoch, epoch=self.state.epoch, batch=self.state.batch)
 
     # ---- beginning -------------------------------------------------------------------------------------------------
 
@@ -100,7 +93,8 @@ class Trainer:
         """
         batch = self._stream.largest()
         with preserved_randomness():
-            add_gradient(self.model, batch, self.options, self._device, divisor=batch.target_tokens)
+            divisor = max(1, batch.target_tokens)
+            add_gradient(self.model, batch, self.options, self._device, divisor=divisor, predict=self.objective.predict)
         self.optimizer.zero_grad(set_to_none=True)
 
     # ---- the loop --------------------------------------------------------------------------------------------------
@@ -152,7 +146,7 @@ class Trainer:
         began = time.monotonic()
         state = self.state
         batches = [self._stream.next() for _ in range(self.options.accumulate)]
-        sums = compute_gradient(self.model, batches, self.options, self._device)
+        sums = compute_gradient(self.model, batches, self.options, self._device, self.objective.predict)
         reading = self._step(batches[0], sums) if sums.is_finite() else None
         self.optimizer.zero_grad(set_to_none=True)
         state.epoch, state.batch = self._stream.epoch, self._stream.batch
@@ -169,7 +163,7 @@ class Trainer:
         if reading is not None:
             log.write({"event": "diagnostics", "update": state.update, **reading.record()})
 
-    def _step(self, batch: Batch, sums: GradientSums) -> Reading | None:
+    def _step(self, batch: Any, sums: GradientSums) -> Reading | None:
         """Move the weights along the gradient; and say what that did where `[diagnostics]` asks for it."""
         update, limit = self.state.update + 1, self.options.clip_norm
         for group in self.optimizer.param_groups:
@@ -232,7 +226,7 @@ class Trainer:
     def validate(self, log: MetricsLog) -> Validation:
         """Validate the weights, keep them, and make them the model to use if they are the best so far."""
         self._require_finite_weights()
-        found = self.validator.validate(self.model, self.stop.check)
+        found = self.objective.validate(self.model, self.stop.check)
         state, options = self.state, self.options
         is_best = is_better(options.metric, found.value, state.best_value)
         if is_best:

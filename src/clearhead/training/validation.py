@@ -1,32 +1,24 @@
-"""Validation: the loss on all validation pairs, and, if the metric asks for it, a translation of some of them."""
+"""What a validation finds, whatever the model learns, and whether it is the best so far."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
-from clearhead.decoding.options import DecodingOptions
-from clearhead.decoding.translator import Translator, evaluating
-from clearhead.evaluation.metrics import evaluate_outputs
-from clearhead.models.transformer import Transformer
-from clearhead.recipe import LOWER_IS_BETTER, Metric, Recipe, TrainingSection
-from clearhead.text.batches import batches, plan_batches
-from clearhead.text.corpus import Corpus
-from clearhead.training.data import TrainingData
+from clearhead.recipe import LOWER_IS_BETTER, Metric, TrainingSection
 from clearhead.training.loss import plain_loss
-from clearhead.training.randomness import preserved_randomness
-from clearhead.training.step import autocast
+from clearhead.training.step import Predict, autocast
 
-SENTENCES_AT_A_TIME = 64
+LOGITS_AT_A_TIME = 2**26
 
 
 class Sample(NamedTuple):
-    """One validation sentence as the model now translates it."""
+    """One validation text, and what the model now makes of it."""
 
     source: str
     output: str
@@ -38,75 +30,66 @@ class Validation:
     """What one validation found."""
 
     loss: float
-    """Negative log-likelihood, without smoothing, in nats per target token (the end token is one)."""
+    """Negative log-likelihood, without smoothing, in nats per predicted token (of pairs the end token is one)."""
     metric: Metric
     value: float
     """Of the metric, in percent; the loss if that is the metric."""
     samples: list[Sample]
     seconds: float
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers by name."""
 
     def record(self) -> dict[str, Any]:
         """What goes to the log."""
-        perplexity = math.exp(self.loss) if self.loss < 700 else math.inf
-        values = {"loss": self.loss, "perplexity": perplexity, self.metric: self.value, "seconds": self.seconds}
+        numbers = {"loss": self.loss, "perplexity": perplexity(self.loss), self.metric: self.value}
+        values = {**numbers, **self.others, "seconds": self.seconds}
         # JSON has neither infinity nor NaN
         return {key: value if math.isfinite(value) else None for key, value in values.items()}
 
 
-class Validator:
-    """Validates a model on a run's validation pairs; leaves no trace in the model, its mode or the random numbers."""
-
-    def __init__(self, data: TrainingData, recipe: Recipe, device: torch.device) -> None:
-        self._data = data
-        self._options = recipe.training
-        self._decoding = DecodingOptions(**{**recipe.decoding.model_dump(), "beam_size": 1})
-        self._device = device
-
-    def validate(self, model: Transformer, check_stop: Callable[[], None]) -> Validation:
-        """Measure the model. `check_stop` is called now and then, and may raise to break off."""
-        began = time.monotonic()
-        with evaluating(model), preserved_randomness(), torch.no_grad():
-            loss = corpus_loss(model, self._data.valid, self._options, self._device, check_stop)
-            texts, metric = self._data.valid_texts, self._options.metric
-            count = self._options.samples if metric == "loss" else len(texts.sources)
-            outputs = self._translate(model, texts.sources[:count], check_stop)
-        value = loss
-        if metric != "loss":
-            separator = self._data.target_tokenizer.separator
-            scores = evaluate_outputs(outputs, texts.references, metrics={metric}, separator=separator)
-            value = getattr(scores, metric)
-        shown = zip(texts.sources, outputs, texts.references, strict=False)
-        samples = [Sample(source, output, references[0]) for source, output, references in shown]
-        return Validation(loss, metric, value, samples[: self._options.samples], time.monotonic() - began)
-
-    def _translate(self, model: Transformer, sources: list[str], check_stop: Callable[[], None]) -> list[str]:
-        translator = Translator(model, self._data.source_tokenizer, self._data.target_tokenizer, self._decoding)
-        outputs: list[str] = []
-        for start in range(0, len(sources), SENTENCES_AT_A_TIME):
-            check_stop()
-            outputs += translator.translate(sources[start : start + SENTENCES_AT_A_TIME])
-        return outputs
+def perplexity(loss: float) -> float:
+    """e to the loss: among how many tokens the model is as unsure as if they were equally likely."""
+    return math.exp(loss) if loss < 700 else math.inf
 
 
-def corpus_loss(
-    model: Transformer,
-    corpus: Corpus,
+class Found(NamedTuple):
+    """What the right tokens of some batches came to."""
+
+    loss: float
+    """Mean negative log-likelihood, in nats."""
+    accuracy: float
+    """Percentage of them that are the likeliest token."""
+
+
+def measure_predictions(
+    model: nn.Module,
+    batches: Iterable[Any],
+    predict: Predict,
     options: TrainingSection,
     device: torch.device,
     check_stop: Callable[[], None],
-) -> float:
-    """The model's plain loss on a corpus, in nats per target token."""
-    plan = plan_batches(corpus, batch_tokens=options.batch_tokens, seed=0, epoch=0, shuffle=False)
+) -> Found:
+    """The plain loss over batches, and how often the right token is the likeliest."""
     total = torch.zeros((), dtype=torch.float64, device=device)
+    right = torch.zeros((), dtype=torch.int64, device=device)
     tokens = 0
-    for batch in batches(corpus, plan):
+    for batch in batches:
         check_stop()
-        on_device = batch.to(device)
         with autocast(options, device):
-            logits = model(on_device.source, on_device.decoder_input, rows=on_device.rows)
-        total += plain_loss(logits, on_device.labels.flatten()[on_device.rows])
+            states, projection, labels = predict(model, batch.to(device))
+        for some, wanted in _parts(states, labels, projection.out_features):
+            with autocast(options, device):
+                logits = projection(some)
+            total += plain_loss(logits, wanted)
+            right += (logits.argmax(-1) == wanted).sum()
         tokens += batch.target_tokens
-    return total.item() / tokens
+    return Found(total.item() / max(1, tokens), 100 * right.item() / max(1, tokens))
+
+
+def _parts(states: Tensor, labels: Tensor, vocabulary: int) -> Iterable[tuple[Tensor, Tensor]]:
+    """As many rows at a time as can be projected to a large vocabulary without filling the memory."""
+    rows = max(1, LOGITS_AT_A_TIME // vocabulary)
+    return zip(states.split(rows), labels.split(rows), strict=True)
 
 
 def is_better(metric: Metric, value: float, best: float | None) -> bool:

@@ -24,6 +24,8 @@ SAME_TOKENS = 24
 def check_positions(examination: Examination) -> Finding:
     """Turn the sentence around; repeat one token; and go as far as the model says it can."""
     patient = examination.patient
+    if patient.relative_positions and patient.kind == "decoder":
+        return not_measured("positions are relative, and a causal mask alone shows order")
     causes: Sequence[str] = (
         "positions are missing: x = embedding(ids) + position, or rotary positions in attention",
         "positions are added along the batch's axis: batches first take table[:x.size(1)], not table[:x.size(0)]",

@@ -1,25 +1,14 @@
-"""A recipe: everything a training run depends on, in one TOML file.
-
-The classes below are its sections, in the order of the file; their fields are its keys. A key that no section knows is
-an error that names the nearest one. `read_recipe` reads a file and applies `--set section.key=value`; `Recipe.to_toml`
-writes the resolved recipe that every run folder keeps.
-"""
+"""The sections of a recipe, in the order of the file: a class each, their fields are the keys."""
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from clearhead.config import PRESETS, ModelConfig
-from clearhead.errors import ConfigError
-from clearhead.toml import apply_override, to_toml
-
-Metric = Literal["loss", "bleu", "chrf2", "exact_match", "wer", "per"]
+Metric = Literal["loss", "bleu", "chrf2", "exact_match", "wer", "per", "masked_accuracy"]
 LOWER_IS_BETTER = frozenset({"loss", "wer", "per"})
 DEFAULT_UPDATES = 20_000
 
@@ -39,8 +28,11 @@ class RunSection(Section):
     """Everything random follows from it: first weights, dropout, the order of the batches, the split."""
 
 
+Documents = Literal["files", "lines", "blank_lines"]
+
+
 class CorpusSection(Section):
-    """Where pairs are read from: two aligned files, or one file of pairs."""
+    """Where pairs are read from: two aligned files, or one file of pairs. Or texts, for a language model."""
 
     source: Path | None = None
     target: Path | None = None
@@ -52,16 +44,27 @@ class CorpusSection(Section):
     """Columns, keys or language codes in a file of pairs; by default what its format is used to."""
     format: Literal["tsv", "csv", "jsonl", "parquet", "tmx", "po"] | None = None
     """The format of `pairs`, if its suffix doesn't say."""
+    text: str | None = None
+    """For a model with one side: a text file, or a pattern of several such as `books/**/*.txt`; plain or .gz. Or .jsonl
+    or .parquet, each row a document."""
+    documents: Documents | None = None
+    """What a document of `text` is: a whole file (`files`, the default), a line (`lines`), or what blank lines set
+    apart (`blank_lines`). Documents don't see each other."""
+    text_column: str | None = None
+    """The key or column of .jsonl and .parquet that holds the text; by default `text`."""
     weight: float = Field(1.0, gt=0)
     """How many times an epoch goes through this corpus; 0.5 takes another half each time."""
 
     @model_validator(mode="after")
     def _two_files_or_one(self) -> CorpusSection:
-        aligned = self.source is not None and self.target is not None
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target belong together: two aligned files")
-        if aligned == (self.pairs is not None):
-            raise ValueError("give either source and target (two aligned files) or pairs (one file)")
+        if sum(given is not None for given in (self.source, self.pairs, self.text)) != 1:
+            raise ValueError(
+                "give either source and target (two aligned files) or pairs (one file); or text, for a language model"
+            )
+        if self.text is None and (self.documents or self.text_column):
+            raise ValueError("documents and text_column go with text")
         return self
 
 
@@ -73,7 +76,7 @@ Corpora = Annotated[tuple[CorpusSection, ...], BeforeValidator(_as_list), Field(
 
 
 class DataSection(Section):
-    """`[data]`: the pairs to learn from and to validate on."""
+    """`[data]`: the pairs, or the texts, to learn from and to validate on."""
 
     root: Path = Path(".")
     """The folder the files below are in. Relative to the working directory."""
@@ -81,13 +84,29 @@ class DataSection(Section):
     """One corpus, or a list of corpora with weights."""
     valid: Corpora | None = None
     """Pairs to validate on. Without them, and without the two keys below, 5 % of the training pairs are split off: at
-    least 1, at most 500."""
+    least 1, at most 500. Of texts, 5 % of the documents."""
     valid_split: float | None = Field(None, gt=0, lt=1)
-    """The share of the training pairs to split off for validation."""
+    """The share of the training pairs, or documents, to split off for validation."""
     valid_pairs: int | None = Field(None, ge=1)
     """The number of training pairs to split off for validation."""
     max_length: int = Field(256, ge=2)
     """Pairs with more tokens on a side than this, the end token counted, are left out and reported."""
+    block_length: int = Field(256, ge=8)
+    """Of texts: documents are written one behind another and cut into blocks of so many tokens."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether there are texts to learn from, and no pairs."""
+        return self.train[0].text is not None
+
+    @model_validator(mode="after")
+    def _all_pairs_or_all_texts(self) -> DataSection:
+        kinds = {corpus.text is None for corpus in (*self.train, *(self.valid or ()))}
+        if len(kinds) > 1:
+            raise ValueError("there are pairs and texts in it; a model learns from the ones or from the others")
+        if self.is_text and self.valid_pairs is not None:
+            raise ValueError("valid_pairs is for pairs; of texts set valid_split, a share of the documents")
+        return self
 
     @model_validator(mode="after")
     def _one_validation_set(self) -> DataSection:
@@ -140,7 +159,7 @@ class TrainingSection(Section):
     """`[training]`: the loop. The first limit reached ends the run: `updates`, `epochs`, `max_minutes`, `patience`."""
 
     batch_tokens: int = Field(4096, ge=2)
-    """Size of a batch: tokens of its larger side, padding included."""
+    """Size of a batch: tokens of its larger side, padding included; of texts, as many blocks as fit into it."""
     accumulate: int = Field(1, ge=1)
     """Batches whose gradients make one update; equal to one batch of their size."""
     updates: int | None = Field(None, ge=1)
@@ -163,7 +182,8 @@ class TrainingSection(Section):
     warmup: int = Field(1000, ge=0)
     """Updates over which the rate rises from near 0."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
-    """Share of the probability taken from the right token and spread over the others (section 5.4)."""
+    """Share of the probability taken from the right token and spread over the others (section 5.4). Of texts always
+    0: a language model is to give probabilities as they are."""
     clip_norm: float = Field(1.0, ge=0)
     """Gradients with a larger norm are scaled down to it; 0 for never."""
     max_skipped: int = Field(20, ge=1)
@@ -179,7 +199,8 @@ class TrainingSection(Section):
     patience: int | None = Field(None, ge=1)
     """Validations without a better metric after which the run ends; a tie is not better."""
     metric: Metric = "loss"
-    """What the best model is best in, on the validation pairs. All but `loss` are measured by greedy decoding."""
+    """What the best model is best in, on the validation pairs. All but `loss` are measured by greedy decoding. A model
+    with one side has `loss`, or, if it is an encoder, `masked_accuracy`: the percentage of masked tokens found."""
     decoded_pairs: int = Field(500, ge=1)
     """Decode at most so many validation pairs; the loss is always that of all of them."""
     samples: int = Field(3, ge=0)
@@ -229,111 +250,3 @@ class DecodingSection(Section):
     max_length_ratio: float = Field(3.0, ge=0, le=1000)
     max_length_extra: int = Field(50, ge=0)
     """An output has at most `max_length_ratio * source tokens + max_length_extra` tokens."""
-
-
-class Recipe(Section):
-    """A whole recipe."""
-
-    run: RunSection = RunSection()
-    data: DataSection
-    tokenizer: TokenizerSection = TokenizerSection()
-    model: dict[str, Any] = {"preset": "tiny"}
-    """`preset` (tiny, small, base, big) and any field of `ModelConfig` but the vocabularies."""
-    training: TrainingSection = TrainingSection()
-    diagnostics: DiagnosticsSection = DiagnosticsSection()
-    decoding: DecodingSection = DecodingSection()
-
-    def model_shape(self, *, source_vocab: int, target_vocab: int) -> ModelConfig:
-        """The model's configuration, once the vocabularies are known. Raises `ConfigError`."""
-        fields = dict(self.model)
-        preset = fields.pop("preset", "tiny")
-        if preset not in PRESETS:
-            raise ConfigError(f"model.preset = {preset!r}: choose one of {', '.join(PRESETS)}")
-        if given := fields.keys() & {"source_vocab", "target_vocab"}:
-            raise ConfigError(f"model.{min(given)} follows from the tokenizer; set tokenizer.vocab_size")
-        if fields.get("architecture", "encoder-decoder") != "encoder-decoder":
-            raise ConfigError(
-                f"model.architecture = {fields['architecture']!r}: only encoder-decoder can be trained yet"
-            )
-        sizes = {"source_vocab": source_vocab, "target_vocab": target_vocab}
-        try:
-            return ModelConfig.from_dict({**PRESETS[preset], **fields, **sizes})
-        except ConfigError as error:
-            raise ConfigError(f"[model]: {error}") from None
-
-    def to_toml(self) -> str:
-        """The recipe as TOML, every key written out; reads back as an equal recipe."""
-        return to_toml(self.model_dump(mode="json", exclude_none=True))
-
-
-def make_recipe(tables: Mapping[str, Any], *, origin: str = "recipe") -> Recipe:
-    """Check the tables of a recipe and complete them with the defaults.
-
-    Raises `ConfigError` with one line for each thing that is wrong; `origin` says where it was found.
-    """
-    try:
-        recipe = Recipe.model_validate(tables)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_explain(dict(item), origin) for item in error.errors())) from None
-    try:
-        recipe.model_shape(source_vocab=5, target_vocab=5)  # a wrong shape shows before any data is read
-        if recipe.model.get("tied") == "all" and not recipe.tokenizer.shared:
-            raise ConfigError('model.tied = "all" needs one vocabulary for both sides; set tokenizer.shared = true')
-        if recipe.data.max_length > recipe.training.batch_tokens:
-            raise ConfigError(
-                f"training.batch_tokens = {recipe.training.batch_tokens} can't hold a pair of data.max_length = "
-                f"{recipe.data.max_length} tokens; raise the one or lower the other"
-            )
-    except ConfigError as error:
-        raise ConfigError(f"{origin}: {error}") from None
-    return recipe
-
-
-def read_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a TOML file, and apply overrides of the form `section.key=value`, the value in TOML or a bare string.
-
-    Raises `ConfigError` when the file is missing or no TOML, or a key or value is wrong.
-    """
-    path = Path(path)
-    try:
-        tables = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such recipe") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
-    for override in overrides:
-        apply_override(tables, override)
-    run = tables.setdefault("run", {})
-    if isinstance(run, dict):
-        run.setdefault("dir", f"runs/{path.stem}")
-    return make_recipe(tables, origin=str(path))
-
-
-def _explain(error: dict[str, Any], origin: str) -> str:
-    """One line for one of pydantic's errors: the key, what is wrong, and what was found."""
-    *parents, key = error["loc"]
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        known = _known_keys(Recipe, parents)
-        near = difflib.get_close_matches(str(key), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
-        return f"{origin}: unknown key {name}; {hint}"
-    if error["type"] == "missing":
-        return f"{origin}: {name} is missing"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    found = error["input"]
-    return f"{origin}: {name}: {message}" + ("" if isinstance(found, dict) else f" (found {found!r})")
-
-
-def _known_keys(section: Any, parents: Sequence[str | int]) -> list[str]:
-    """The keys a table may have, found by walking from `section` along the names of an error's place."""
-    for part in parents:
-        if isinstance(part, str):
-            section = section.model_fields[part].annotation
-        while not isinstance(section, type) or not issubclass(section, BaseModel):
-            section = next(arg for arg in get_args(section) if arg is not type(None))  # into tuple[...] and ... | None
-    return list(section.model_fields)
