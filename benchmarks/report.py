@@ -22,7 +22,7 @@ from benchmarks.machine import description
 
 SCRIPTS = (
     "machine", "training", "decoding", "latency", "growth", "memory", "pipe", "startup", "recording",
-    "diagnostics", "alignment",
+    "diagnostics", "alignment", "generation", "encoding", "loading",
 )  # fmt: skip
 """In the order of the page."""
 WIDTH = 24

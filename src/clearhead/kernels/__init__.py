@@ -77,7 +77,7 @@ class Int16Panels(Panels):
         return super().product(F.pad(x, (0, 1)) if x.size(-1) % 2 else x)
 
 
-def whole_panels(rows: Float[Tensor, n * k]) -> Float[Tensor, n2 * k]:
+def whole_panels(rows: Float[Tensor, "n ..."]) -> Float[Tensor, "n2 ..."]:
     """Zeros behind the rows, up to whole panels."""
     missing = -len(rows) % _library().panel_columns()
     if not missing:  # a copy less: freed copies leave holes, 40 % of the size of a large model
