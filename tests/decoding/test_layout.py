@@ -84,6 +84,25 @@ def test_changed_weights_are_packed_anew():
         assert not torch.allclose(model(x), before)
 
 
+def through_a_file(model, tmp_path):
+    torch.save(model, tmp_path / "model.pt")
+    return torch.load(tmp_path / "model.pt", weights_only=False)
+
+
+@needs_kernels
+@pytest.mark.parametrize("copied", [lambda model, _: copy.deepcopy(model), through_a_file], ids=["copied", "loaded"])
+def test_a_copy_has_panels_of_its_own(copied, tmp_path):
+    model = nn.Sequential(nn.Linear(300, 200))
+    lay_out_for_few_rows(model)
+    other = copied(model, tmp_path)
+    x = torch.randn(5, 300)
+    with torch.no_grad():
+        expected = model(x)
+        model[0].weight.zero_()
+        model[0].panels.panels.zero_()  # what the copy must not read
+        assert torch.equal(other(x), expected)
+
+
 @needs_kernels
 def test_gradients_flow_through_a_packed_layer():
     linear = nn.Linear(3, 2)

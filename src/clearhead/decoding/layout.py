@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from clearhead import kernels
@@ -21,9 +23,18 @@ class PackedLinear(nn.Linear):
     def pack(self) -> None:
         """Take over what the weight and the bias are now."""
         bias = None if self.bias is None else self.bias.detach()
-        self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias)
+        if kernels.library() is not None:
+            self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias)
         self.sources = [each for each in (self.weight, self.bias) if each is not None]
         self.packed = [each._version for each in self.sources]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Panels hold addresses: a copy, and what is loaded from a file, packs its own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("panels", "sources", "packed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.pack()
 
     def forward(self, x: Tensor) -> Tensor:
         """`x @ weight.T + bias`."""
