@@ -42,7 +42,9 @@ class Row:
     part: str = ""
     """The script that measured it …"""
     date: str = ""
-    """… and when; `benchmarks.report` fills in both."""
+    """… when …"""
+    machine: str = ""
+    """… and where; `benchmarks.report` fills in all three."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def measure_parts(scripts: Sequence[str], *, quick: bool) -> list[Row]:
             print(f"   {script} took {time.monotonic() - start:.0f} s", flush=True)
             found = json.loads(file.read_text("utf-8"))
         today = datetime.date.today().isoformat()
-        rows += [Row(**{**row, "part": script, "date": today}) for row in found]
+        rows += [Row(**{**row, "part": script, "date": today, "machine": description()}) for row in found]
     return rows
 
 
@@ -102,17 +102,21 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The whole page. Parts that were measured on other days say so."""
+    """The whole page. Parts that were measured on another day, or on another machine than the rest, say so."""
     newest = max(row.date for row in rows)
-    older = {row.part: row.date for row in rows if row.date != newest}
+    machine = max(rows, key=lambda row: (row.date, row.part == "machine")).machine
     head = HEAD.format(
         date=newest,
-        machine=description(),
+        machine=machine,
         origin=text_files().origin,
         ctranslate2=ctranslate2_version(),
         transformers=version("transformers"),
     )
-    notes = "".join(f"\nPart `{part}` was measured on {date}.\n" for part, date in older.items())
+    others = {row.part: (row.date, row.machine) for row in rows if (row.date, row.machine) != (newest, machine)}
+    notes = "".join(
+        f"\nPart `{part}` was measured on {date}{f', on another machine: {where}' * (where != machine)}.\n"
+        for part, (date, where) in others.items()
+    )
     return f"{head}{notes}\n{table(rows)}"
 
 

@@ -35,6 +35,18 @@ def test_parts_of_another_day_say_so() -> None:
     assert "Part `decoding`" not in text
 
 
+def test_parts_of_another_machine_say_so() -> None:
+    rows = [
+        row("machine", "a", machine="new"),
+        row("training", "b", machine="old"),
+        row("decoding", "c", machine="new"),
+    ]
+    text = page(rows)
+    assert "- Machine: new\n" in text
+    assert "Part `training` was measured on 2026-01-02, on another machine: old." in text
+    assert text.count("was measured on") == 1
+
+
 def test_points_of_a_curve_have_a_column() -> None:
     plain = table([ROW, dataclasses.replace(ROW, system="peer", median=2.0)])
     assert "| system | sentences/s |" in plain
