@@ -23,8 +23,8 @@ class PackedLinear(nn.Linear):
     def pack(self) -> None:
         """Take over what the weight and the bias are now."""
         bias = None if self.bias is None else self.bias.detach()
-        if kernels.library() is not None:
-            self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias)
+        has = kernels.has(self.precision)  # not where a file is loaded that comes from another machine
+        self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias) if has else None
         self.sources = [each for each in (self.weight, self.bias) if each is not None]
         self.packed = [each._version for each in self.sources]
 
@@ -38,10 +38,10 @@ class PackedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """`x @ weight.T + bias`."""
-        if not kernels.take(x, self.sources[0]):
-            return super().forward(x)
         if self.packed != [each._version for each in self.sources]:  # somebody has changed them
             self.pack()
+        if self.panels is None or not kernels.take(x, self.sources[0]):
+            return super().forward(x)
         return self.panels.product(x)
 
 
