@@ -1,8 +1,8 @@
-// What decoding spends its time with, written for the vector registers of a CPU: products of some rows with a matrix that was
-// packed beforehand, and attention of single queries to a cache. Plain C++17 with GCC's vectors (GCC or Clang), compiled
+// What decoding spends its time with, written for the vector registers of a CPU: products of some rows with a matrix
+// that was packed beforehand, and attention of single queries to a cache. Plain C++17 with GCC's vectors (GCC or Clang), compiled
 // with -O3 -march=native when it is first needed (library.py); what it computes is what PyTorch's operators compute.
 //
-// All tensors are float32. Where a comment gives a shape, the last axis is contiguous.
+// What goes in and comes out is float32; a matrix may be packed as 16-bit integers. Where a comment gives a shape, the last axis is contiguous.
 
 #include <algorithm>
 #include <cmath>
