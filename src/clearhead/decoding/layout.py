@@ -48,8 +48,8 @@ class PackedLinear(nn.Linear):
 def lay_out_for_few_rows(model: nn.Module, precision: str = "float32") -> None:
     """Store every matrix as products of a few rows like it best; shapes, names and results stay.
 
-    Packed, where there are native kernels: up to four times as fast for a few rows as torch's product, and about as
-    fast for many. Else as `(in, out)` in memory: a product then reads it in order; with MKL 1.8 times as fast for 16 rows,
+    Packed, where there are native kernels: for a few rows up to four times as fast as torch's product, for many about
+    as fast. Else as `(in, out)` in memory: a product then reads it in order; with MKL 1.8 times as fast for 16 rows,
     1.4 for 64, no slower for one or for many (docs/experiments.md). Training has no use for either. A projection tied
     to an embedding becomes a matrix of its own, since rows are looked up in the embedding.
 

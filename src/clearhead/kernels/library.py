@@ -62,7 +62,7 @@ def processor() -> str:
 
 def load(path: Path) -> CDLL:
     """Open the library and say what its functions take."""
-    found = CDLL(str(path))  # torch is loaded by now, so its OpenMP is the one that is found, and its threads
+    found = CDLL(str(path))  # torch is loaded by now, and so the OpenMP that is found is torch's
     functions = {
         "panel_columns": ([], c_int),
         "packed_product": ([c_void_p] * 4 + [c_int64] * 3 + [c_int], None),
