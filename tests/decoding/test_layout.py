@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from clearhead import kernels
-from clearhead.decoding.layout import PackedLinear, lay_out_for_few_rows
+from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.options import DecodingOptions
+from clearhead.decoding.packed_linear import PackedLinear
 from clearhead.decoding.search import search
 from clearhead.errors import ConfigError
 from clearhead.models.transformer import parameter_names

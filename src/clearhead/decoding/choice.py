@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from clearhead import kernels
 from clearhead.parts.cache import Rows
 
 
@@ -38,7 +39,7 @@ def choose_best(
     own best `k` can be among the best `k` of all.
     """
     k = log_probabilities.size(1)
-    best, tokens = logits.max(-1, keepdim=True) if k == 1 else logits.topk(min(k, logits.size(-1)), dim=-1)
+    best, tokens = kernels.top_k(logits, k)
     gains = rows.spread(best - normalizer[:, None])
     candidates = (log_probabilities[:, :, None] + gains).flatten(1)
     chosen, places = candidates.topk(k, dim=-1)

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from clearhead import kernels
 from clearhead.decoding.choice import Choice, choose_at_random, choose_best
 from clearhead.decoding.generation_options import GenerationOptions
 from clearhead.models.gpt import GPT
@@ -146,7 +147,7 @@ class RunningTexts:
 
     def choose(self, logits: Float[Tensor, "r v"], rows: Rows) -> Choice:
         """Search or draw."""
-        options, normalizer = self.options, logits.logsumexp(-1)
+        options, normalizer = self.options, kernels.log_sum_exp(logits)
         if options.sample:
             step = self.added.size(-1)
             uniform = torch.tensor([[float(text.draws[step])] for text in self.texts], device=logits.device)

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from clearhead import kernels
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.choice import Choice, choose_at_random, choose_best
 from clearhead.decoding.options import DecodingOptions
@@ -225,7 +226,7 @@ class RunningSentences:
         """Decode one more token of every open hypothesis; returns the sentences that this completes."""
         rows = self.cache.rows = Rows(self.log_probabilities.isfinite())
         logits = self.model.step(rows.gather(self.ids[:, :, -1:]), self.cache)[:, -1].float()
-        normalizer = logits.logsumexp(-1)
+        normalizer = kernels.log_sum_exp(logits)
         logits[:, NEVER_GENERATED] = -math.inf
         cut = rows.spread(self.force_tokens(logits, rows))
         choice = self.choose(logits, normalizer, rows)

@@ -1,12 +1,12 @@
-"""Operators of decoding on a CPU, native: products with matrices that are packed beforehand, and attention of single
-queries to a cache. They compute what PyTorch's operators compute, which take their place wherever these can't be had.
+"""Operators of decoding on a CPU, native. They compute what PyTorch's operators compute, which take their place wherever
+these can't be had.
 
 Why they are here and what they gain: docs/benchmarks.md, docs/experiments.md. `CLEARHEAD_KERNELS=off` turns them off.
 """
 
 from __future__ import annotations
 
-import math
+from ctypes import byref
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clearhead.kernels.library import library
+from clearhead.kernels.library import Angles, Entries, Heads, Layer, Matrix, Norm, Rows, library
 
 
 def take(*tensors: Tensor) -> bool:
@@ -32,23 +32,24 @@ class Panels:
     The last panel is filled up with zeros.
     """
 
-    def __init__(self, weight: Float[Tensor, "n k"], bias: Float[Tensor, " n"] | None) -> None:
-        self.columns = len(weight)
-        self.bias = None if bias is None else whole_panels(bias)
-        self.pack(whole_panels(weight))
+    steps: Tensor | None = None
 
-    def pack(self, weight: Float[Tensor, "n2 k"]) -> None:
-        """Bring the matrix into panels, `(panels, k, columns of a panel)`."""
-        self.panels = weight.unflatten(0, (-1, _library().panel_columns())).mT.contiguous()
-        self.multiply = partial(_library().packed_product, _address(self.panels), _address(self.bias))
+    def __init__(self, weight: Float[Tensor, "n k"], bias: Float[Tensor, " n"] | None) -> None:
+        self.bias = None if bias is None else whole_panels(bias)
+        self.panels = self.pack(whole_panels(weight))
+        addresses = map(_address, (self.panels, self.steps, self.bias))
+        self.matrix = Matrix(*addresses, *weight.shape)
+        self.multiply = partial(_library().packed_product, byref(self.matrix))
+
+    def pack(self, weight: Float[Tensor, "n2 k"]) -> Tensor:
+        """The matrix in panels, `(panels, k, columns of a panel)`."""
+        return weight.unflatten(0, (-1, _library().panel_columns())).mT.contiguous()
 
     def product(self, x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b n"]:
         """`x @ weight.T + bias`."""
         *leading, depth = x.shape
-        x, out = x.contiguous(), x.new_empty(*leading, self.columns)
-        self.multiply(
-            x.data_ptr(), out.data_ptr(), x.numel() // depth, depth, self.columns, torch.get_num_threads()
-        )  # fmt: skip
+        x, out = x.contiguous(), x.new_empty(*leading, self.matrix.columns)
+        self.multiply(x.data_ptr(), out.data_ptr(), x.numel() // depth, torch.get_num_threads())
         return out
 
 
@@ -60,21 +61,14 @@ class Int16Panels(Panels):
     3e-4 of its size; it does not depend on the other rows.
     """
 
-    def pack(self, weight: Float[Tensor, "n2 k"]) -> None:
-        """Round the matrix, and bring it into panels, `(panels, k / 2, columns of a panel, 2)`."""
-        depth = weight.size(1)
-        weight = F.pad(weight, (0, depth % 2)).contiguous()
+    def pack(self, weight: Float[Tensor, "n2 k"]) -> Tensor:
+        """The matrix, rounded, in panels, `(panels, k / 2, columns of a panel, 2)`."""
+        weight = F.pad(weight, (0, weight.size(1) % 2)).contiguous()
         integers = torch.empty_like(weight, dtype=torch.int16)
         self.steps = weight.new_empty(len(weight))
         _library().quantize_rows(_address(weight), _address(integers), _address(self.steps), *weight.shape)
         panels = integers.view(-1, _library().panel_columns(), weight.size(1) // 2, 2)
-        self.panels = panels.transpose(1, 2).contiguous()
-        addresses = map(_address, (self.panels, self.steps, self.bias))
-        self.multiply = partial(_library().integer_product, *addresses)
-
-    def product(self, x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b n"]:
-        """`x @ weight.T + bias`, nearly."""
-        return super().product(F.pad(x, (0, 1)) if x.size(-1) % 2 else x)
+        return panels.transpose(1, 2).contiguous()
 
 
 def whole_panels(rows: Float[Tensor, "n ..."]) -> Float[Tensor, "n2 ..."]:
@@ -99,32 +93,95 @@ def can_attend(key: Float[Tensor, "b h n d"], value: Float[Tensor, "b h n d"]) -
     return key.stride() == value.stride() and key.stride(3) == 1 and key.stride(1) == key.size(3)
 
 
-def attend(
-    query: Float[Tensor, "r m"],
-    key: Float[Tensor, "b h n d"],
-    value: Float[Tensor, "b h n d"],
-    mask: Bool[Tensor, "b 1 _ n"] | None,
-    *,
-    places: Int[Tensor, " r"] | None,
-    beams: int,
-) -> Float[Tensor, "r m"]:
-    """Equation 1 for one query a row, `m / d` heads joined; grouped if there are fewer key heads.
+class NativeLayer:
+    """A decoder layer that takes its next step in one call (kernels.cpp).
 
-    Row `i` is hypothesis `places[i]` of the grid `(b, beams)`, without `places` hypothesis `i`. The mask is a
-    sentence's or each hypothesis' own. A query that may look at nothing gets zeros.
+    Args:
+        panels: its packed matrices by name (`Layer`); those that it lacks are left out.
+        norms: gain, bias (none: RMSNorm) and epsilon of the norm of each sublayer.
+        heads: how many of queries, how many of keys, and their width.
+        activation: one of `ACTIVATIONS`.
+        pre_norm: where the norms stand.
     """
-    query = query.contiguous()
-    out = torch.empty_like(query)
-    if mask is not None and mask.stride(3) != 1:
-        mask = mask.contiguous()
-    mask_strides = (0, 0) if mask is None else (mask.stride(0), mask.stride(2) if mask.size(2) > 1 else 0)
-    width = key.size(3)
-    _library().attend(
-        _address(query), _address(key), _address(value), _address(mask), _address(places), _address(out),
-        len(query), beams, key.size(2), query.size(1) // width, key.size(1), width,
-        key.stride(0), key.stride(2), *mask_strides, 1 / math.sqrt(width), torch.get_num_threads(),
-    )  # fmt: skip
+
+    ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
+    def __init__(
+        self,
+        panels: dict[str, Panels],
+        norms: list[tuple[Float[Tensor, " m"], Float[Tensor, " m"] | None, float]],
+        *,
+        heads: tuple[int, int, int],
+        activation: str,
+        pre_norm: bool,
+    ) -> None:
+        self.alive = panels, norms  # the structure below holds addresses
+        self.layer = Layer(
+            shape=Heads(*heads),
+            norms=tuple(Norm(_address(gamma), _address(beta), epsilon) for gamma, beta, epsilon in norms),
+            activation=self.ACTIVATIONS.index(activation), pre_norm=pre_norm,
+            **{name: packed.matrix for name, packed in panels.items()},
+        )  # fmt: skip
+        self.call = partial(_library().decoder_layer, byref(self.layer))
+
+    def step(
+        self,
+        x: Float[Tensor, "r m"],
+        past: tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n d"], Bool[Tensor, "b 1 _ n"] | None],
+        memory: tuple[Float[Tensor, "b h s d"], Float[Tensor, "b h s d"], Bool[Tensor, "b 1 1 s"] | None],
+        *,
+        places: Int[Tensor, " r"] | None,
+        beams: int,
+        rotation: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
+    ) -> Float[Tensor, "r m"]:
+        """The layer's output for each row; the last `beams` entries of the past are written.
+
+        Row `i` is hypothesis `places[i]` of the grid `(b, beams)`, without `places` hypothesis `i`. A mask is a
+        sentence's or each hypothesis' own. `rotation` is the cosine and the sine of each row's angles, or of all.
+        """
+        x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+        past, memory = (*past[:2], _readable(past[2])), (*memory[:2], _readable(memory[2]))
+        rows = Rows(_address(places), len(x), len(past[0]), beams)
+        angles = Angles(None, None, 0)
+        if rotation is not None:
+            cosine, sine = (each.reshape(-1, each.size(-1)).contiguous() for each in rotation)
+            angles = Angles(cosine.data_ptr(), sine.data_ptr(), cosine.size(1) if len(cosine) > 1 else 0)
+        self.call(
+            x.data_ptr(), out.data_ptr(), byref(rows), byref(_entries(*past)), byref(_entries(*memory)),
+            byref(angles), torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+
+def log_sum_exp(x: Float[Tensor, "r n"]) -> Float[Tensor, " r"]:
+    """`log(sum(exp(x)))` of each row."""
+    if not take(x):
+        return x.logsumexp(-1)
+    x, out = x.contiguous(), x.new_empty(len(x))
+    _library().log_sum_exp(x.data_ptr(), out.data_ptr(), *x.shape, torch.get_num_threads())
     return out
+
+
+def top_k(x: Float[Tensor, "r n"], k: int) -> tuple[Float[Tensor, "r k"], Int[Tensor, "r k"]]:
+    """The `k` largest of each row, the largest first, and where they are."""
+    k = min(k, x.size(-1))
+    if not take(x):
+        return x.topk(k, dim=-1)
+    x, best = x.contiguous(), x.new_empty(len(x), k)
+    places = torch.empty(best.shape, dtype=torch.long)
+    _library().top_k(x.data_ptr(), best.data_ptr(), places.data_ptr(), *x.shape, k, torch.get_num_threads())
+    return best, places
+
+
+def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:
+    strides = (0, 0) if mask is None else (mask.stride(0), mask.stride(2) if mask.size(2) > 1 else 0)
+    return Entries(
+        key.data_ptr(), value.data_ptr(), _address(mask), key.size(2), key.stride(0), key.stride(2), *strides
+    )  # fmt: skip
+
+
+def _readable(mask: Tensor | None) -> Tensor | None:
+    return mask if mask is None or mask.stride(3) == 1 else mask.contiguous()
 
 
 def _library():  # type: ignore[no-untyped-def]

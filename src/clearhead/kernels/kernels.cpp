@@ -1,181 +1,174 @@
-// What decoding spends its time with, written for the vector registers of a CPU: products of some rows with a matrix
-// that was packed beforehand, and attention of single queries to a cache. Plain C++17 with GCC's vectors (GCC or Clang), compiled
-// with -O3 -march=native when it is first needed (library.py); what it computes is what PyTorch's operators compute.
+// What decoding spends its time with, written for the vector registers of a CPU: products with packed matrices
+// (products.h), attention of single queries to a cache (attention.h), a decoder layer made of these, and the choice of
+// tokens. Plain C++17 with GCC's vectors (GCC or Clang), compiled with -O3 -march=native when it is first needed
+// (library.py). What it computes is what parts/layers.py computes with PyTorch.
 //
-// What goes in and comes out is float32; a matrix may be packed as 16-bit integers. Where a comment gives a shape, the last axis is contiguous.
+// What goes in and comes out is float32. Where a comment gives a shape, the last axis is contiguous.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "attention.h"
+#include "products.h"
+#include "vectors.h"
 
 namespace {
 
-// A tile of the product, ROWS x 2 vectors, fills the registers together with two vectors of the matrix and one of x.
-#if defined(__AVX512BW__)
-constexpr int LANES = 16, ROWS = 12;
-#elif defined(__AVX2__)
-constexpr int LANES = 8, ROWS = 6;
-#else
-constexpr int LANES = 4, ROWS = 8;
-#endif
-constexpr int COLUMNS = 2 * LANES;
 constexpr int64_t WORTH_A_THREAD = 1 << 18;  // multiplications that take longer than waking another thread
 
-#if defined(__AVX512BW__)
-#define HAS_INT16 1
-typedef __m512i integers;
-#elif defined(__AVX2__)
-#define HAS_INT16 1
-typedef __m256i integers;
-#else
-#define HAS_INT16 0
-#endif
-
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-
-vector load(const float* from) { return *reinterpret_cast<const vector*>(from); }
-void store(float* to, vector what) { *reinterpret_cast<vector*>(to) = what; }
-
-float sum(vector x) {
-    float total = 0;
-    for (int i = 0; i < LANES; ++i) total += x[i];
-    return total;
+// A thread's own memory for what lies between two steps; valid until the same thread asks again.
+float* room(int64_t floats) {
+    thread_local std::vector<float> memory;
+    if (int64_t(memory.size()) < floats) memory.resize(floats);
+    return memory.data();
 }
 
-// Calls `tile` with the number of rows, 1 to R, as a type: each number has code of its own.
-template <int R, typename Tile>
-void for_rows(int64_t rows, const Tile& tile) {
-    if constexpr (R > 0) {
-        if (rows == R) tile(std::integral_constant<int, R>());
-        else for_rows<R - 1>(rows, tile);
+struct Norm {
+    const float *gamma, *beta;  // no beta: RMSNorm, which takes no mean away
+    float epsilon;
+};
+
+enum Activation { RELU, GELU, GELU_TANH, SILU };
+
+struct Layer {
+    Heads shape;
+    Matrix query, key, value, self_output;
+    Matrix cross_query, cross_output;  // of no columns: there is no source
+    Matrix inner, gate, outer;         // of no columns: no gate
+    Norm norms[3];
+    int activation, pre_norm;
+};
+
+struct Angles {
+    const float *cosine, *sine;  // (rows, width), rows `stride` apart; null: positions don't turn
+    int64_t stride;
+};
+
+void normalize(const Norm& norm, const float* x, float* out, int64_t features) {
+    double total = 0, squares = 0;
+    if (norm.beta) {
+        for (int64_t i = 0; i < features; ++i) total += x[i];
+    }
+    const float mean = total / features;
+    for (int64_t i = 0; i < features; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1 / std::sqrt(squares / features + norm.epsilon);
+    for (int64_t i = 0; i < features; ++i)
+        out[i] = (x[i] - mean) * scale * norm.gamma[i] + (norm.beta ? norm.beta[i] : 0);
+}
+
+// Turns each pair of features (i, i + width / 2) of some heads.
+void rotate(const Angles& angles, int64_t row, float* x, int64_t heads, int64_t width) {
+    const int64_t half = width / 2;
+    const float *cosine = angles.cosine + row * angles.stride, *sine = angles.sine + row * angles.stride;
+    for (int64_t h = 0; h < heads; ++h, x += width)
+        for (int64_t i = 0; i < half; ++i) {
+            const float first = x[i], second = x[i + half];
+            x[i] = first * cosine[i] - second * sine[i];
+            x[i + half] = second * cosine[i + half] + first * sine[i + half];
+        }
+}
+
+vector activate(int kind, vector x) {
+    switch (kind) {
+        case RELU: return x > 0 ? x : vector{};
+        case SILU: return x / (1 + exponential(-x));
+        case GELU_TANH: return x / (1 + exponential(-1.5957691216f * (x + 0.044715f * x * x * x)));
+        default:
+            for (int i = 0; i < LANES; ++i) x[i] *= 0.5f * (1 + std::erf(x[i] * 0.70710678f));
+            return x;
     }
 }
 
-// One row of a tile, plus bias if there is one, to `out`; the last panel may have fewer columns than a tile.
-void finish(vector left, vector right, const float* bias, float* out, int64_t columns) {
-    if (bias) {
-        left += load(bias);
-        right += load(bias + LANES);
-    }
-    float row[COLUMNS];
-    float* const to = columns == COLUMNS ? out : row;
-    store(to, left);
-    store(to + LANES, right);
-    if (columns < COLUMNS) std::copy(row, row + columns, out);
-}
+// One step of a decoder layer, by all threads of a team. x (rows, features) becomes the layer's output; the other
+// buffers are memory that they share, each a row's widest plus a vector.
+struct Step {
+    const Layer& layer;
+    const Rows& rows;
+    const Angles& angles;
+    int64_t features;
+    float *x, *a, *b, *c, *d, *packed;
 
-// R rows of x, as (depth, R), times a panel, (depth, COLUMNS).
-template <int R>
-void tile(int64_t depth, const float* x, const float* panel, const float* bias, float* out, int64_t stride,
-          int64_t columns) {
-    vector left[R] = {}, right[R] = {};
-    for (int64_t k = 0; k < depth; ++k, x += R, panel += COLUMNS) {
-        const vector a = load(panel), b = load(panel + LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            left[r] += x[r] * a;
-            right[r] += x[r] * b;
+    // What goes into a sublayer.
+    const float* begin(int sublayer) const {
+        if (!layer.pre_norm) return x;
+#pragma omp for
+        for (int64_t r = 0; r < rows.count; ++r)
+            normalize(layer.norms[sublayer], x + r * features, d + r * features, features);
+        return d;
+    }
+
+    // What comes out of it is added, and normalised.
+    void end(int sublayer, const Matrix& matrix, const float* found) const {
+        multiply(found, rows.count, {{matrix, d}}, packed);
+#pragma omp for
+        for (int64_t r = 0; r < rows.count; ++r) {
+            float* const row = x + r * features;
+            for (int64_t i = 0; i < features; ++i) row[i] += d[r * features + i];
+            if (!layer.pre_norm) normalize(layer.norms[sublayer], row, row, features);
         }
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) finish(left[r], right[r], bias, out + r * stride, columns);
-}
 
-// Rows of x, `ROWS` at a time, each group as (depth, rows of the group): the tile then reads it in order.
-void pack_rows(const float* x, int64_t rows, int64_t depth, float* packed) {
-    for (int64_t first = 0; first < rows; first += ROWS) {
-        const int64_t group = std::min<int64_t>(ROWS, rows - first);
-        float* to = packed + first * depth;
-        for (int64_t r = 0; r < group; ++r)
-            for (int64_t k = 0; k < depth; ++k) to[k * group + r] = x[(first + r) * depth + k];
+    // Self-attention: each row's key and value become its hypothesis' newest entry, and it sees what the mask allows.
+    void look_back(const Entries& past) const {
+        const Heads& shape = layer.shape;
+        const int64_t queries = layer.query.columns, keys = layer.key.columns;
+        const int64_t newest = past.count - rows.beams;
+        multiply(begin(0), rows.count, {{layer.query, a}, {layer.key, b}, {layer.value, c}}, packed);
+        if (rows.places) {  // closed hypotheses have no row: their entries are to be no garbage
+#pragma omp for
+            for (int64_t place = 0; place < rows.sentences * rows.beams; ++place)
+                for (float* entries : {past.keys, past.values}) {
+                    float* const to = entries + entry(past, place, newest);
+                    std::fill(to, to + keys, 0.0f);
+                }
+        }
+#pragma omp for
+        for (int64_t r = 0; r < rows.count; ++r) {
+            const int64_t place = rows.place(r);
+            float *const query = a + r * queries, *const key = b + r * keys, *const value = c + r * keys;
+            if (angles.cosine) {
+                rotate(angles, r, query, shape.heads, shape.width);
+                rotate(angles, r, key, shape.key_heads, shape.width);
+            }
+            std::copy(key, key + keys, past.keys + entry(past, place, newest));
+            std::copy(value, value + keys, past.values + entry(past, place, newest));
+            attend(shape, query, past, place / rows.beams, place % rows.beams, query);
+        }
+        end(0, layer.self_output, a);
     }
-}
 
-#if HAS_INT16
-
-integers multiply_pairs(integers sum, integers a, integers b) {  // sum += a[2i] * b[2i] + a[2i + 1] * b[2i + 1]
-#if defined(__AVX512VNNI__)
-    return _mm512_dpwssd_epi32(sum, a, b);
-#elif defined(__AVX512BW__)
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
-#else
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-#endif
-}
-
-integers load(const int16_t* from) {
-#if defined(__AVX512BW__)
-    return _mm512_loadu_si512(from);
-#else
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-#endif
-}
-
-integers everywhere(int32_t pair) {
-#if defined(__AVX512BW__)
-    return _mm512_set1_epi32(pair);
-#else
-    return _mm256_set1_epi32(pair);
-#endif
-}
-
-vector as_floats(integers x) {
-#if defined(__AVX512BW__)
-    return reinterpret_cast<vector>(_mm512_cvtepi32_ps(x));
-#else
-    return reinterpret_cast<vector>(_mm256_cvtepi32_ps(x));
-#endif
-}
-
-// One row of a tile. GCC would do all products before it adds any, and run out of registers: not beyond this point.
-void multiply_row(integers& left, integers& right, integers pair, integers a, integers b) {
-    left = multiply_pairs(left, pair, a);
-    right = multiply_pairs(right, pair, b);
-    asm volatile("" : "+x"(left), "+x"(right));
-}
-
-// R rows of x, as (pairs, R) pairs of integers, times a panel, (pairs, COLUMNS) pairs; back to floats by both steps.
-template <int R, int... r>
-void integer_tile(std::integer_sequence<int, r...>, int64_t pairs, const int32_t* x, const int16_t* panel,
-                  const float* row_step, const float* column_step, const float* bias, float* out, int64_t stride,
-                  int64_t columns) {
-    integers left[R] = {}, right[R] = {};
-    for (int64_t k = 0; k < pairs; ++k, x += R, panel += 2 * COLUMNS) {
-        integers a = load(panel), b = load(panel + 2 * LANES);
-        asm("" : "+x"(a), "+x"(b));  // to be read once, not by every row
-        (multiply_row(left[r], right[r], everywhere(x[r]), a, b), ...);
+    int64_t entry(const Entries& past, int64_t place, int64_t newest) const {
+        return place / rows.beams * past.sentence_stride + (newest + place % rows.beams) * past.entry_stride;
     }
-    (finish(as_floats(left[r]) * (row_step[r] * load(column_step)),
-            as_floats(right[r]) * (row_step[r] * load(column_step + LANES)), bias, out + r * stride, columns),
-     ...);
-}
 
-// A row as multiples of a step, and the step. Of two such rows no sum of products leaves 32 bits (Cauchy-Schwarz).
-float quantize(const float* row, int64_t depth, int16_t* integers_of_row) {
-    float squares = 0, largest = 0;
-    for (int64_t k = 0; k < depth; ++k) {
-        squares += row[k] * row[k];
-        largest = std::max(largest, std::abs(row[k]));
+    // Attention to the source.
+    void look_at(const Entries& memory) const {
+        const int64_t queries = layer.cross_query.columns;
+        multiply(begin(1), rows.count, {{layer.cross_query, a}}, packed);
+#pragma omp for
+        for (int64_t r = 0; r < rows.count; ++r) {
+            float* const query = a + r * queries;
+            attend(layer.shape, query, memory, rows.place(r) / rows.beams, rows.place(r) % rows.beams, query);
+        }
+        end(1, layer.cross_output, a);
     }
-    if (squares == 0) {
-        std::fill(integers_of_row, integers_of_row + depth, int16_t(0));
-        return 0;
-    }
-    const float step = std::max(std::sqrt(squares) / 46000, largest / 32767);
-    for (int64_t k = 0; k < depth; ++k) integers_of_row[k] = int16_t(std::nearbyint(row[k] / step));
-    return step;
-}
 
-#endif
+    void feed_forward(int sublayer) const {
+        const float* const in = begin(sublayer);
+        if (layer.gate.columns) multiply(in, rows.count, {{layer.inner, a}, {layer.gate, b}}, packed);
+        else multiply(in, rows.count, {{layer.inner, a}}, packed);
+        const int64_t numbers = rows.count * layer.inner.columns;
+#pragma omp for
+        for (int64_t i = 0; i < numbers; i += LANES) {
+            vector x = activate(layer.activation, load(a + i));
+            if (layer.gate.columns) x *= load(b + i);
+            store(a + i, x);
+        }
+        end(sublayer, layer.outer, a);
+    }
+};
 
 }  // namespace
 
@@ -184,126 +177,98 @@ extern "C" {
 // How many columns a panel has.
 int panel_columns() { return COLUMNS; }
 
-// out (rows, columns) = x (rows, depth) times a matrix in panels (ceil(columns / COLUMNS), depth, COLUMNS), plus bias,
-// of whole panels too, or null.
-void packed_product(const float* panels, const float* bias, const float* x, float* out, int64_t rows, int64_t depth,
-                    int64_t columns, int threads) {
-    if (rows * depth * columns < WORTH_A_THREAD) threads = 1;
-    // So many rows at a time stay in the caches while all panels pass.
-    const int64_t block = std::max<int64_t>(ROWS, (1 << 19) / depth / ROWS * ROWS);
-    thread_local std::vector<float> packed;
-    for (int64_t start = 0; start < rows; start += block) {
-        const int64_t size = std::min(block, rows - start);
-        packed.resize(std::max<size_t>(packed.size(), size * depth));
-        pack_rows(x + start * depth, size, depth, packed.data());
-        const float* const blocked = packed.data();
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-        for (int64_t column = 0; column < columns; column += COLUMNS)
-            for (int64_t r = 0; r < size; r += ROWS)
-                for_rows<ROWS>(std::min<int64_t>(ROWS, size - r), [&](auto count) {
-                    tile<count>(depth, blocked + r * depth, panels + column * depth, bias ? bias + column : nullptr,
-                                out + (start + r) * columns + column, columns,
-                                std::min<int64_t>(COLUMNS, columns - column));
-                });
-    }
-}
-
 int has_int16() { return HAS_INT16; }
+
+// out (rows, columns) = x (rows, depth) times a matrix, plus its bias.
+void packed_product(const Matrix* matrix, const float* x, float* out, int64_t rows, int threads) {
+    if (rows * matrix->depth * matrix->columns < WORTH_A_THREAD) threads = 1;
+    float* const packed = room(room_for(rows, matrix->depth));
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    multiply(x, rows, {{*matrix, out}}, packed);
+}
 
 #if HAS_INT16
 
 // The rows of a matrix (rows, depth) as integers (rows, depth) and a step (rows) each.
-void quantize_rows(const float* x, int16_t* integers_of_x, float* steps, int64_t rows, int64_t depth) {
-    for (int64_t r = 0; r < rows; ++r) steps[r] = quantize(x + r * depth, depth, integers_of_x + r * depth);
-}
-
-// The same product in 16-bit integers; the panels are (ceil(columns / COLUMNS), depth / 2, COLUMNS, 2), the depth even.
-void integer_product(const int16_t* panels, const float* steps, const float* bias, const float* x, float* out,
-                     int64_t rows, int64_t depth, int64_t columns, int threads) {
-    if (rows * depth * columns < WORTH_A_THREAD) threads = 1;
-    const int64_t pairs = depth / 2, block = std::max<int64_t>(ROWS, (1 << 20) / depth / ROWS * ROWS);
-    thread_local std::vector<int32_t> packed;
-    thread_local std::vector<float> row_steps;
-    thread_local std::vector<int16_t> row;
-    row.resize(depth);
-    for (int64_t start = 0; start < rows; start += block) {
-        const int64_t size = std::min(block, rows - start);
-        packed.resize(std::max<size_t>(packed.size(), size * pairs));
-        row_steps.resize(std::max<size_t>(row_steps.size(), size));
-        for (int64_t r = 0; r < size; ++r) {
-            const int64_t first = r / ROWS * ROWS, group = std::min<int64_t>(ROWS, size - first);
-            row_steps[r] = quantize(x + (start + r) * depth, depth, row.data());
-            int32_t* to = packed.data() + first * pairs + r - first;
-            for (int64_t k = 0; k < pairs; ++k) std::memcpy(to + k * group, &row[2 * k], sizeof(int32_t));
-        }
-        const int32_t* const blocked = packed.data();
-        const float* const blocked_steps = row_steps.data();
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-        for (int64_t column = 0; column < columns; column += COLUMNS)
-            for (int64_t r = 0; r < size; r += ROWS)
-                for_rows<ROWS>(std::min<int64_t>(ROWS, size - r), [&](auto count) {
-                    integer_tile<count>(std::make_integer_sequence<int, count>(), pairs, blocked + r * pairs, panels + column * depth, blocked_steps + r,
-                                        steps + column, bias ? bias + column : nullptr,
-                                        out + (start + r) * columns + column, columns,
-                                        std::min<int64_t>(COLUMNS, columns - column));
-                });
-    }
+void quantize_rows(const float* x, int16_t* integers, float* steps, int64_t rows, int64_t depth) {
+    for (int64_t r = 0; r < rows; ++r)
+        steps[r] = quantize(x + r * depth, depth, [&](int64_t k, int16_t value) { integers[r * depth + k] = value; });
 }
 
 #endif
 
-// out (rows, heads * width) = attention of each row's query to the entries of its sentence that its mask allows.
-//
-// keys, values: (sentence, entry, key head, width), sentences and entries `sentence_stride` and `entry_stride` apart.
-// place: (rows) where each row stands in the grid (sentence, hypothesis) of `beams` hypotheses; null: it fills the grid.
-// mask: bytes, those of a sentence and of a hypothesis so far apart; null: every entry is allowed.
-// A query that may look at nothing gets zeros.
-void attend(const float* query, const float* keys, const float* values, const uint8_t* mask, const int64_t* place,
-            float* out, int64_t rows, int64_t beams, int64_t entries, int64_t heads, int64_t key_heads, int64_t width,
-            int64_t sentence_stride, int64_t entry_stride, int64_t mask_sentence_stride, int64_t mask_beam_stride,
-            float scale, int threads) {
-    if (rows * entries * heads * width < WORTH_A_THREAD) threads = 1;
-    const int64_t features = heads * width, group = heads / key_heads, whole = width / LANES * LANES;
+// out (rows, features) = a decoder layer's output for the next position of each row, x. The last `beams` of the past's
+// entries are to be written.
+void decoder_layer(const Layer* layer, const float* x, float* out, const Rows* rows, const Entries* past,
+                   const Entries* memory, const Angles* angles, int threads) {
+    const int64_t features = layer->outer.columns, count = rows->count;
+    int64_t widest = features, work = 0, packed = 0;
+    for (const Matrix* matrix :
+         {&layer->query, &layer->key, &layer->value, &layer->self_output, &layer->cross_query, &layer->cross_output,
+          &layer->inner, &layer->gate, &layer->outer})
+        if (matrix->columns) {
+            widest = std::max({widest, matrix->columns, matrix->depth});
+            work += matrix->columns * matrix->depth;
+            packed = std::max(packed, room_for(count, matrix->depth));
+        }
+    if (count * work < WORTH_A_THREAD) threads = 1;
+    const int64_t size = count * widest + LANES;
+    float* const buffers = room(4 * size + packed);
+    std::copy(x, x + count * features, out);
+    const Step step{*layer, *rows, *angles, features, out, buffers, buffers + size, buffers + 2 * size,
+                    buffers + 3 * size, buffers + 4 * size};
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        step.look_back(*past);
+        if (layer->cross_query.columns) step.look_at(*memory);
+        step.feed_forward(layer->cross_query.columns ? 2 : 1);
+    }
+}
+
+// The logarithm of the sum of exponentials of each row of x (rows, columns).
+void log_sum_exp(const float* x, float* out, int64_t rows, int64_t columns, int threads) {
+    if (8 * rows * columns < WORTH_A_THREAD) threads = 1;
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t row = 0; row < rows; ++row) {
-        const int64_t at = place ? place[row] : row, sentence = at / beams, beam = at % beams;
-        thread_local std::vector<int64_t> seen;
-        thread_local std::vector<float> scores;  // (entry seen, head)
-        seen.clear();
-        const uint8_t* allowed = mask + sentence * mask_sentence_stride + beam * mask_beam_stride;
-        for (int64_t n = 0; n < entries; ++n)
-            if (!mask || allowed[n]) seen.push_back(sentence * sentence_stride + n * entry_stride);
-        scores.resize(seen.size() * heads);
+    for (int64_t r = 0; r < rows; ++r) {
+        const float* const row = x + r * columns;
+        const int64_t whole = columns / LANES * LANES;
+        vector high = vector{} - std::numeric_limits<float>::infinity();
+        for (int64_t i = 0; i < whole; i += LANES) high = load(row + i) > high ? load(row + i) : high;
+        float most = largest(high);
+        for (int64_t i = whole; i < columns; ++i) most = std::max(most, row[i]);
+        vector sums = {};
+        for (int64_t i = 0; i < whole; i += LANES) sums += exponential(load(row + i) - most);
+        float total = sum(sums);
+        for (int64_t i = whole; i < columns; ++i) total += std::exp(row[i] - most);
+        out[r] = most + std::log(total);
+    }
+}
 
-        std::vector<float> largest(heads, -std::numeric_limits<float>::infinity()), total(heads, 0.0f);
-        const float* q = query + row * features;
-        float* score = scores.data();
-        for (const int64_t entry : seen) {
-            for (int64_t h = 0; h < heads; ++h) {
-                const float *a = q + h * width, *b = keys + entry + h / group * width;
-                vector products = {};
-                for (int64_t i = 0; i < whole; i += LANES) products += load(a + i) * load(b + i);
-                float dot = sum(products);
-                for (int64_t i = whole; i < width; ++i) dot += a[i] * b[i];
-                *score = dot * scale;
-                largest[h] = std::max(largest[h], *score++);
-            }
+// The k largest of each row of x (rows, columns), the largest first, and their columns; of equal ones the first.
+void top_k(const float* x, float* best, int64_t* places, int64_t rows, int64_t columns, int64_t k, int threads) {
+    if (8 * rows * columns < WORTH_A_THREAD) threads = 1;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t r = 0; r < rows; ++r) {
+        const float* const row = x + r * columns;
+        float* const values = best + r * k;
+        int64_t* const where = places + r * k;
+        int64_t found = 0;
+        const auto offer = [&](int64_t column) {
+            if (found == k && !(row[column] > values[k - 1])) return;
+            int64_t at = found < k ? found++ : k - 1;
+            for (; at && row[column] > values[at - 1]; --at) values[at] = values[at - 1], where[at] = where[at - 1];
+            values[at] = row[column], where[at] = column;
+        };
+        int64_t i = 0;
+        for (; i < std::min(k, columns); ++i) offer(i);
+        for (; i + LANES <= columns; i += LANES) {
+            const whole_numbers larger = load(row + i) > values[k - 1];
+            int32_t any = 0;
+            for (int lane = 0; lane < LANES; ++lane) any |= larger[lane];
+            if (any)
+                for (int lane = 0; lane < LANES; ++lane) offer(i + lane);
         }
-        score = scores.data();
-        for (size_t n = 0; n < seen.size(); ++n)
-            for (int64_t h = 0; h < heads; ++h, ++score) total[h] += *score = std::exp(*score - largest[h]);
-
-        float* to = out + row * features;
-        std::fill(to, to + features, 0.0f);
-        score = scores.data();
-        for (const int64_t entry : seen) {
-            for (int64_t h = 0; h < heads; ++h) {
-                const float weight = *score++ / total[h], *b = values + entry + h / group * width;
-                float* c = to + h * width;
-                for (int64_t i = 0; i < whole; i += LANES) store(c + i, load(c + i) + weight * load(b + i));
-                for (int64_t i = whole; i < width; ++i) c[i] += weight * b[i];
-            }
-        }
+        for (; i < columns; ++i) offer(i);
     }
 }
 

@@ -12,11 +12,12 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from ctypes import CDLL, c_float, c_int, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+HEADERS = ("vectors.h", "products.h", "attention.h")
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = ["-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared"]
 
@@ -34,8 +35,8 @@ def library() -> CDLL | None:
 
 def compiled() -> Path:
     """The shared library, compiled now if it never was. Raises what a compiler may raise, `OSError` without one."""
-    source = SOURCE.read_bytes()
-    kind = hashlib.sha256(b"\0".join([source, " ".join(OPTIONS).encode(), processor().encode()])).hexdigest()[:16]
+    sources = [SOURCE.with_name(name).read_bytes() for name in (SOURCE.name, *HEADERS)]
+    kind = hashlib.sha256(b"\0".join([*sources, " ".join(OPTIONS).encode(), processor().encode()])).hexdigest()[:16]
     cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clearhead"
     target = cache_folder / f"kernels-{kind}.so"
     if not target.exists():
@@ -63,16 +64,75 @@ def processor() -> str:
 def load(path: Path) -> CDLL:
     """Open the library and say what its functions take."""
     found = CDLL(str(path))  # torch is loaded by now, and so the OpenMP that is found is torch's
-    functions = {
+    functions: dict[str, tuple[list[type], type | None]] = {
         "panel_columns": ([], c_int),
-        "packed_product": ([c_void_p] * 4 + [c_int64] * 3 + [c_int], None),
-        "attend": ([c_void_p] * 6 + [c_int64] * 10 + [c_float, c_int], None),
         "has_int16": ([], c_int),
-    }
+        "packed_product": ([POINTER(Matrix), c_void_p, c_void_p, c_int64, c_int], None),
+        "decoder_layer": (
+            [POINTER(Layer), c_void_p, c_void_p, POINTER(Rows), POINTER(Entries), POINTER(Entries), POINTER(Angles), c_int],
+            None,
+        ),
+        "log_sum_exp": ([c_void_p, c_void_p, c_int64, c_int64, c_int], None),
+        "top_k": ([c_void_p] * 3 + [c_int64] * 3 + [c_int], None),
+    }  # fmt: skip
     if found.has_int16():
         functions["quantize_rows"] = ([c_void_p] * 3 + [c_int64] * 2, None)
-        functions["integer_product"] = ([c_void_p] * 5 + [c_int64] * 3 + [c_int], None)
     for name, (arguments, result) in functions.items():
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, result
     return found
+
+
+class Matrix(Structure):
+    """A packed matrix (products.h)."""
+
+    _fields_ = (
+        ("panels", c_void_p), ("steps", c_void_p), ("bias", c_void_p), ("columns", c_int64), ("depth", c_int64),
+    )  # fmt: skip
+
+
+class Heads(Structure):
+    """The heads of an attention (attention.h)."""
+
+    _fields_ = (("heads", c_int64), ("key_heads", c_int64), ("width", c_int64))
+
+
+class Entries(Structure):
+    """What queries attend to (attention.h)."""
+
+    _fields_ = (
+        ("keys", c_void_p), ("values", c_void_p), ("mask", c_void_p), ("count", c_int64),
+        ("sentence_stride", c_int64), ("entry_stride", c_int64),
+        ("mask_sentence_stride", c_int64), ("mask_beam_stride", c_int64),
+    )  # fmt: skip
+
+
+class Rows(Structure):
+    """Which hypotheses have rows (attention.h)."""
+
+    _fields_ = (("places", c_void_p), ("count", c_int64), ("sentences", c_int64), ("beams", c_int64))
+
+
+class Norm(Structure):
+    """A normalisation (kernels.cpp)."""
+
+    _fields_ = (("gamma", c_void_p), ("beta", c_void_p), ("epsilon", c_float))
+
+
+class Layer(Structure):
+    """A decoder layer (kernels.cpp)."""
+
+    _fields_ = (
+        ("shape", Heads),
+        ("query", Matrix), ("key", Matrix), ("value", Matrix), ("self_output", Matrix),
+        ("cross_query", Matrix), ("cross_output", Matrix),
+        ("inner", Matrix), ("gate", Matrix), ("outer", Matrix),
+        ("norms", Norm * 3),
+        ("activation", c_int), ("pre_norm", c_int),
+    )  # fmt: skip
+
+
+class Angles(Structure):
+    """What positions turn by (kernels.cpp)."""
+
+    _fields_ = (("cosine", c_void_p), ("sine", c_void_p), ("stride", c_int64))

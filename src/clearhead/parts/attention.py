@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from clearhead import kernels
 from clearhead.parts.cache import KeyValueCache, Rows
 from clearhead.parts.masks import as_boolean, causal_mask
 
@@ -161,14 +160,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask,
     ) -> Float[Tensor, "r q m"]:
         """Attend to keys and values that a sentence's hypotheses share: they stand in line as its queries."""
-        query = self.w_q(x)
-        if x.size(1) == 1 and not self.attention.rate and kernels.take(query) and kernels.can_attend(key, value):
-            if self.attention.recorder is not None:
-                self.attention.record(self.split_heads(rows.spread(query).flatten(1, 2)), key, value, mask)
-            places, beams = rows.places, rows.grid[1]
-            found = kernels.attend(query[:, 0], key, value, as_boolean(mask), places=places, beams=beams)
-            return self.w_o(found[:, None])
-        found = self.attend(rows.spread(query).flatten(1, 2), key, value, mask)
+        found = self.attend(rows.spread(self.w_q(x)).flatten(1, 2), key, value, mask)
         return self.w_o(rows.gather(found.unflatten(1, (-1, x.size(1)))))
 
     def attend(

@@ -62,11 +62,16 @@ class KeyValueCache:
         self, key: Float[Tensor, "b h n d"], value: Float[Tensor, "b h n d"]
     ) -> tuple[Float[Tensor, "b h k d"], Float[Tensor, "b h k d"]]:
         """Write new entries in place; returns all so far."""
-        start, self.length = self.length, self.length + key.size(2)
+        keys, values = self.reserve(key.size(2))
+        keys[:, :, -key.size(2) :] = key
+        values[:, :, -key.size(2) :] = value
+        return keys, values
+
+    def reserve(self, entries: int) -> tuple[Float[Tensor, "b h k d"], Float[Tensor, "b h k d"]]:
+        """All entries so far, and behind them new ones that the caller is to write."""
+        self.length += entries
         if self.length > self.capacity:
             self._grow(max(self.length, 2 * self.capacity))
-        self.keys[:, :, start : self.length] = key
-        self.values[:, :, start : self.length] = value
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def keep_sentences(self, sentences: Int[Tensor, " b2"]) -> None:
@@ -149,8 +154,8 @@ class DecoderCache:
         self.past = self.past.index_select(0, sentences)
         for layer in self.layers:
             layer.past.keep_sentences(sentences)
-            layer.memory_key = layer.memory_key.index_select(0, sentences)
-            layer.memory_value = layer.memory_value.index_select(0, sentences)
+            layer.memory_key = select_sentences(layer.memory_key, sentences)
+            layer.memory_value = select_sentences(layer.memory_value, sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
 
@@ -180,3 +185,8 @@ class DecoderCache:
 def entries_like(like: Tensor, sentences: int, heads: int, entries: int, width: int) -> Float[Tensor, "b h n d"]:
     """Room for entries. In memory all heads of an entry lie side by side, as they are written and read."""
     return like.new_empty(sentences, entries, heads, width).transpose(1, 2)
+
+
+def select_sentences(entries: Float[Tensor, "b h n d"], sentences: Int[Tensor, " b2"]) -> Float[Tensor, "b2 h n d"]:
+    """Those of some sentences, in memory as `entries_like` has them."""
+    return entries.transpose(1, 2).index_select(0, sentences).transpose(1, 2)

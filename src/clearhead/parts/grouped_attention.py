@@ -5,11 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clearhead import kernels
 from clearhead.config import ModelConfig
 from clearhead.parts.attention import Mask, MultiHeadAttention, ScaledDotProductAttention, fused_attention
 from clearhead.parts.cache import KeyValueCache, Rows
-from clearhead.parts.masks import as_boolean
 from clearhead.parts.positions import Rotation, rotate
 
 
@@ -77,14 +75,7 @@ class GroupedQueryAttention(nn.Module):
         """The newest positions of every open hypothesis attend to themselves and what `mask` says is behind them."""
         query, key, value = self.project(x, rotation)
         key, value = past.append(side_by_side(key, rows), side_by_side(value, rows))
-        if x.size(1) == 1 and not self.attention.rate and kernels.take(query) and kernels.can_attend(key, value):
-            if self.attention.recorder is not None:
-                self.attention.record(side_by_side(query, rows), key, value, mask)
-            places, beams = rows.places, rows.grid[1]
-            found = kernels.attend(query.flatten(1), key, value, as_boolean(mask), places=places, beams=beams)
-            return self.w_o(found[:, None])
-        query = side_by_side(query, rows)
-        found = MultiHeadAttention.join_heads(self.attention(query, key, value, mask))
+        found = MultiHeadAttention.join_heads(self.attention(side_by_side(query, rows), key, value, mask))
         return self.w_o(rows.gather(found.unflatten(1, (-1, x.size(1)))))
 
     def project(

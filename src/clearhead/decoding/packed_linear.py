@@ -1,0 +1,49 @@
+"""A matrix that lies in memory a second time, as native products like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from clearhead import kernels
+
+
+class PackedLinear(nn.Linear):
+    """An `nn.Linear` that has its weight a second time, packed for the native kernels, which compute its products."""
+
+    def __init__(self, linear: nn.Linear, precision: str) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.precision = precision
+        self.pack()
+
+    def pack(self) -> None:
+        """Take over what the weight and the bias are now."""
+        bias = None if self.bias is None else self.bias.detach()
+        has = kernels.has(self.precision)  # not where a file is loaded that comes from another machine
+        self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias) if has else None
+        self.sources = [each for each in (self.weight, self.bias) if each is not None]
+        self.packed = [each._version for each in self.sources]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Panels hold addresses: a copy, and what is loaded from a file, packs its own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("panels", "sources", "packed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.pack()
+
+    def latest_panels(self) -> kernels.Panels | None:
+        """The panels of what the weight and the bias are now."""
+        if self.packed != [each._version for each in self.sources]:  # somebody has changed them
+            self.pack()
+        return self.panels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x @ weight.T + bias`."""
+        panels = self.latest_panels()
+        if panels is None or not kernels.take(x, self.sources[0]):
+            return super().forward(x)
+        return panels.product(x)
