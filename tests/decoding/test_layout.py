@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from clearhead import kernels
+from clearhead.control_tokens import BOS, EOS
 from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.options import DecodingOptions
 from clearhead.decoding.packed_linear import PackedLinear
@@ -17,6 +18,7 @@ from clearhead.errors import ConfigError
 from clearhead.models.transformer import parameter_names
 
 needs_kernels = pytest.mark.skipif(kernels.library() is None, reason="this machine has no C++ compiler")
+needs_int8 = pytest.mark.skipif(not kernels.has("int8"), reason="this processor has no AVX512-VNNI")
 needs_int16 = pytest.mark.skipif(not kernels.has("int16"), reason="this processor has no AVX2")
 
 
@@ -58,16 +60,20 @@ def test_kernels_find_what_torch_finds(random_model, random_sources, beams, monk
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-@needs_int16
-def test_int16_scores_nearly_as_float32_does(random_model, random_sources):
+@pytest.mark.parametrize(
+    ("precision", "most"), [pytest.param("int16", 0.02, marks=needs_int16), pytest.param("int8", 0.5, marks=needs_int8)]
+)
+def test_integers_score_nearly_as_float32_does(random_model, random_sources, precision, most):
+    """Each output, scored by the exact model, has nearly the score that the rounded one gave it."""
     model, sources = random_model(7), random_sources(7, [9, 1, 5, 5, 2, 8, 3])
     packed = copy.deepcopy(model)
-    lay_out_for_few_rows(packed, "int16")
-    exact, rounded = (search(each, sources, DecodingOptions(beam_size=3)) for each in (model, packed))
-    for one, other in zip(exact, rounded, strict=True):
-        assert one[0].ids == other[0].ids
-        assert one[0].log_probability == pytest.approx(other[0].log_probability, abs=0.02)
-        assert one[0].log_probability != other[0].log_probability
+    lay_out_for_few_rows(packed, precision)
+    for source, outputs in zip(sources, search(packed, sources, DecodingOptions(beam_size=3)), strict=True):
+        ids = outputs[0].ids
+        logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids]]))[0]
+        exact = float(logits.log_softmax(-1)[range(len(ids) + 1), [*ids, EOS]].sum())
+        assert outputs[0].log_probability == pytest.approx(exact, abs=most)
+        assert outputs[0].log_probability != pytest.approx(exact, abs=1e-6)
 
 
 @needs_kernels
@@ -114,7 +120,7 @@ def test_gradients_flow_through_a_packed_layer():
 
 
 def test_a_precision_that_there_is_not(random_model, monkeypatch):
-    with pytest.raises(ConfigError, match="float32 or int16"):
+    with pytest.raises(ConfigError, match="one of float32, int16, int8"):
         lay_out_for_few_rows(random_model(1), "int4")
     monkeypatch.setattr(kernels, "library", lambda: None)
     with pytest.raises(ConfigError, match="compiler"):

@@ -9,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead import kernels
-from clearhead.kernels import Int16Panels, Panels
+from clearhead.kernels import Int8Panels, Int16Panels, Panels
 
 pytestmark = pytest.mark.skipif(kernels.library() is None, reason="this machine has no C++ compiler")
 needs_int16 = pytest.mark.skipif(not kernels.has("int16"), reason="this processor has no AVX2")
-KINDS = [Panels, pytest.param(Int16Panels, marks=needs_int16)]
+needs_int8 = pytest.mark.skipif(not kernels.has("int8"), reason="this processor has no AVX512-VNNI")
+KINDS = [Panels, pytest.param(Int16Panels, marks=needs_int16), pytest.param(Int8Panels, marks=needs_int8)]
+MOST_WRONG = {Panels: 1e-6, Int16Panels: 1e-4, Int8Panels: 2e-2}
+"""Of the product of both factors' norms."""
 
 
 def matrices(rows: int, depth: int, columns: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -29,14 +32,20 @@ def in_float64(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
     return x.double() @ weight.double().T + (0 if bias is None else bias.double())
 
 
-def roundings(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """How far off each product may be at most, if each factor is off by half a step, `(rows, columns)`.
+def roundings(kind: type[Panels], x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | float:
+    """How far off each product may be at most, if each factor is off by half a step, `(rows, columns)`; of 8 bits the
+    largest number of a row of `x` by a whole one.
 
     `|sum (a + da)(b + db) - sum ab| <= |da| sum |b| + |db| sum |a| + k |da| |db|`.
     """
+    if kind is Panels:
+        return 0.0
     x, weight = x.double(), weight.double()
-    half = [torch.maximum(m.norm(dim=1) / 46_000, m.abs().amax(1) / 32_767) / 2 for m in (x, weight)]
-    a, b = half[0][:, None], half[1][None]
+    if kind is Int16Panels:
+        wrong = [torch.maximum(m.norm(dim=1) / 46_000, m.abs().amax(1) / 32_767) / 2 for m in (x, weight)]
+    else:
+        wrong = [(x.amax(1).clamp(min=0) - x.amin(1).clamp(max=0)) / 255, weight.abs().amax(1) / 127 / 2]
+    a, b = wrong[0][:, None], wrong[1][None]
     return a * weight.abs().sum(1) + b * x.abs().sum(1)[:, None] + x.size(1) * a * b
 
 
@@ -51,9 +60,7 @@ def test_any_shape(kind: type[Panels], rows, depth, columns, seed, biased) -> No
     expected = in_float64(x, weight, bias if biased else None)
     product = kind(weight, bias if biased else None).product(x)
     size = x.double().norm(dim=1)[:, None] * weight.double().norm(dim=1)
-    allowed = 1e-6 * size + 1e-6 * expected.abs()
-    if kind is Int16Panels:
-        allowed += roundings(x, weight)
+    allowed = 1e-6 * size + 1e-6 * expected.abs() + roundings(kind, x, weight)
     assert product.dtype == torch.float32
     assert ((product - expected).abs() <= allowed).all()
 
@@ -66,7 +73,7 @@ def test_shapes_of_models(kind: type[Panels], rows: int, depth: int, columns: in
     expected = in_float64(x, weight, bias)
     size = x.double().norm(dim=1)[:, None] * weight.double().norm(dim=1)
     error = (kind(weight, bias).product(x) - expected).abs() / (size + bias.abs())
-    assert error.max() < (1e-6 if kind is Panels else 1e-4)
+    assert error.max() < MOST_WRONG[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,9 +137,19 @@ def test_no_sum_overflows(depth: int, row: str) -> None:
     torch.testing.assert_close(product, torch.tensor([[square, -square]]), rtol=1e-3, atol=0)
 
 
-@needs_int16
-def test_zeros_are_exact() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeros_are_exact(kind: type[Panels]) -> None:
     x = torch.zeros(3, 8)
     x[1] = torch.arange(8.0)
-    product = Int16Panels(torch.tensor([[0.0] * 8, [1.0] + [0.0] * 7]), torch.tensor([0.5, 0.25])).product(x)
+    product = kind(torch.tensor([[0.0] * 8, [1.0] + [0.0] * 7]), torch.tensor([0.5, 0.25])).product(x)
     torch.testing.assert_close(product, torch.tensor([[0.5, 0.25]] * 3), rtol=0, atol=0)
+
+
+@needs_int8
+@pytest.mark.parametrize(("least", "most"), [(-1.0, 1.0), (0.0, 1.0), (-3.0, -1.0), (-1e-3, 255.0), (2.0, 2.0)])
+def test_the_ends_of_a_range_do_not_wrap_around(least: float, most: float) -> None:
+    """The 256th step would be taken for the first."""
+    x = torch.linspace(least, most, 64)[:, None].repeat(1, 2)
+    x[:, 1] = torch.linspace(most, least, 64)
+    product = Int8Panels(torch.eye(2), None).product(x)
+    assert (product - x).abs().max() <= (max(most, 0.0) - min(least, 0.0)) / 255 * 1.01

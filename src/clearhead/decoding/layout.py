@@ -21,12 +21,13 @@ def lay_out_for_few_rows(model: nn.Module, precision: str = "float32") -> None:
     Raises `ConfigError` for a precision that there is not, or not here.
     """
     if precision not in kernels.PRECISIONS:
-        raise ConfigError(f"precision = {precision!r}: has to be {' or '.join(kernels.PRECISIONS)}")
+        raise ConfigError(f"precision = {precision!r}: has to be one of {', '.join(kernels.PRECISIONS)}")
     linears = [(name, module) for name, module in model.named_modules() if type(module) is nn.Linear]
     packs = kernels.has(precision) and all(kernels.take(linear.weight.detach()) for _, linear in linears)
     if precision != "float32" and not packs:
         raise ConfigError(
-            f"precision = {precision!r} needs an x86 CPU with AVX2 and a C++ compiler; leave it at float32"
+            f"precision = {precision!r} needs an x86 CPU with {kernels.NEEDS[precision]} and a C++ compiler; "
+            "leave it at float32"
         )
     for name, linear in linears:
         if packs:

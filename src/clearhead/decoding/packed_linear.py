@@ -16,7 +16,7 @@ class PackedLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
-        self.precision = precision
+        self.training, self.precision = linear.training, precision
         self.pack()
 
     def pack(self) -> None:

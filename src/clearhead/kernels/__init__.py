@@ -33,11 +33,12 @@ class Panels:
     """
 
     steps: Tensor | None = None
+    sums: Tensor | None = None
 
     def __init__(self, weight: Float[Tensor, "n k"], bias: Float[Tensor, " n"] | None) -> None:
         self.bias = None if bias is None else whole_panels(bias)
         self.panels = self.pack(whole_panels(weight))
-        addresses = map(_address, (self.panels, self.steps, self.bias))
+        addresses = map(_address, (self.panels, self.steps, self.sums, self.bias))
         self.matrix = Matrix(*addresses, *weight.shape)
         self.multiply = partial(_library().packed_product, byref(self.matrix))
 
@@ -71,6 +72,23 @@ class Int16Panels(Panels):
         return panels.transpose(1, 2).contiguous()
 
 
+class Int8Panels(Panels):
+    """The same in 8-bit integers: a quarter of the memory; where the processor multiplies four at a time (AVX512-VNNI).
+
+    Each row of the weight is rounded to 127 steps on either side of zero, each row of `x` to the 256 from its least to
+    its largest number.
+    """
+
+    def pack(self, weight: Float[Tensor, "n2 k"]) -> Tensor:
+        """The matrix, rounded, in panels, `(panels, k / 4, columns of a panel, 4)`."""
+        weight = F.pad(weight, (0, -weight.size(1) % 4))
+        self.steps = (weight.abs().amax(1) / 127).contiguous()
+        integers = (weight / self.steps.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round()
+        self.sums = integers.sum(1).int()
+        panels = integers.to(torch.int8).view(-1, _library().panel_columns(), weight.size(1) // 4, 4)
+        return panels.transpose(1, 2).contiguous()
+
+
 def whole_panels(rows: Float[Tensor, "n ..."]) -> Float[Tensor, "n2 ..."]:
     """Zeros behind the rows, up to whole panels."""
     missing = -len(rows) % _library().panel_columns()
@@ -79,13 +97,15 @@ def whole_panels(rows: Float[Tensor, "n ..."]) -> Float[Tensor, "n2 ..."]:
     return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]).contiguous()
 
 
-PRECISIONS = {"float32": Panels, "int16": Int16Panels}
+PRECISIONS = {"float32": Panels, "int16": Int16Panels, "int8": Int8Panels}
+NEEDS = {"int16": "AVX2", "int8": "AVX512-VNNI"}
+"""What a processor has to be able to do."""
 
 
 def has(precision: str) -> bool:
     """Whether this machine has kernels of a precision."""
     found = library()
-    return found is not None and (precision == "float32" or bool(found.has_int16()))
+    return found is not None and (precision == "float32" or bool(getattr(found, f"has_{precision}")()))
 
 
 def can_attend(key: Float[Tensor, "b h n d"], value: Float[Tensor, "b h n d"]) -> bool:

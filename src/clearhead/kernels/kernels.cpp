@@ -178,6 +178,7 @@ extern "C" {
 int panel_columns() { return COLUMNS; }
 
 int has_int16() { return HAS_INT16; }
+int has_int8() { return HAS_INT8; }
 
 // out (rows, columns) = x (rows, depth) times a matrix, plus its bias.
 void packed_product(const Matrix* matrix, const float* x, float* out, int64_t rows, int threads) {
@@ -189,10 +190,9 @@ void packed_product(const Matrix* matrix, const float* x, float* out, int64_t ro
 
 #if HAS_INT16
 
-// The rows of a matrix (rows, depth) as integers (rows, depth) and a step (rows) each.
-void quantize_rows(const float* x, int16_t* integers, float* steps, int64_t rows, int64_t depth) {
-    for (int64_t r = 0; r < rows; ++r)
-        steps[r] = quantize(x + r * depth, depth, [&](int64_t k, int16_t value) { integers[r * depth + k] = value; });
+// The rows of a matrix (rows, depth) as integers (rows, depth), an even number of them, and a step (rows) each.
+void quantize_rows(const float* x, int32_t* pairs, float* steps, int64_t rows, int64_t depth) {
+    for (int64_t r = 0; r < rows; ++r) steps[r] = Int16::pack(x + r * depth, depth, pairs + r * depth / 2, 1).step;
 }
 
 #endif

@@ -67,6 +67,7 @@ def load(path: Path) -> CDLL:
     functions: dict[str, tuple[list[type], type | None]] = {
         "panel_columns": ([], c_int),
         "has_int16": ([], c_int),
+        "has_int8": ([], c_int),
         "packed_product": ([POINTER(Matrix), c_void_p, c_void_p, c_int64, c_int], None),
         "decoder_layer": (
             [POINTER(Layer), c_void_p, c_void_p, POINTER(Rows), POINTER(Entries), POINTER(Entries), POINTER(Angles), c_int],
@@ -87,7 +88,8 @@ class Matrix(Structure):
     """A packed matrix (products.h)."""
 
     _fields_ = (
-        ("panels", c_void_p), ("steps", c_void_p), ("bias", c_void_p), ("columns", c_int64), ("depth", c_int64),
+        ("panels", c_void_p), ("steps", c_void_p), ("sums", c_void_p), ("bias", c_void_p),
+        ("columns", c_int64), ("depth", c_int64),
     )  # fmt: skip
 
 

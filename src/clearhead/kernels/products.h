@@ -1,8 +1,8 @@
 // Products of some rows with a matrix that was packed beforehand, in floats or in integers.
 //
 // A matrix, of `columns` outputs and `depth` inputs, lies in panels, (ceil(columns / COLUMNS), depth, COLUMNS): a tile of
-// the result, ROWS x COLUMNS, then stays in registers while both its sides are read in order. Integers lie in pairs
-// that one instruction multiplies and adds, (panels, depth / 2, COLUMNS, 2).
+// the result, ROWS x COLUMNS, then stays in registers while both its sides are read in order. Of integers one instruction
+// multiplies and adds several, so these lie together: (panels, depth / 2, COLUMNS, 2) or (panels, depth / 4, COLUMNS, 4).
 
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 
 #include "vectors.h"
 
@@ -28,9 +29,16 @@ constexpr int COLUMNS = 2 * LANES;
 
 struct Matrix {
     const void* panels;
-    const float* steps;  // of integers: how much 1 is, by column; of floats: null
-    const float* bias;   // or null; steps and bias are those of whole panels
+    const float* steps;   // of integers: how much 1 is, by column; of floats: null
+    const int32_t* sums;  // of 8-bit integers: each column's sum; else null
+    const float* bias;    // or null; what goes by columns is that of whole panels
     int64_t columns, depth;
+};
+
+// What the numbers of a row of x mean: `step * (number - zero)`.
+struct Scale {
+    float step;
+    int32_t zero;
 };
 
 struct Floats {
@@ -40,29 +48,48 @@ struct Floats {
 
     static several load_panel(const void* panels, int64_t at) { return load(static_cast<const float*>(panels) + at); }
     static __attribute__((always_inline)) void add_product(several& sum, number x, const several& a) { sum += x * a; }
-    static vector result(several sum, float, const float*) { return sum; }
+    static vector result(several sum, const Scale&, const Matrix&, int64_t) { return sum; }
 
     // A row of x, its numbers `stride` apart in what a tile reads.
-    static float pack(const float* row, int64_t depth, number* to, int64_t stride) {
+    static Scale pack(const float* row, int64_t depth, number* to, int64_t stride) {
         for (int64_t k = 0; k < depth; ++k) to[k * stride] = row[k];
-        return 1;
+        return {1, 0};
     }
 };
 
 #if defined(__AVX2__)
 #define HAS_INT16 1
 
-// A row as multiples of a step; returns the step. Of two such rows no sum of products leaves 32 bits (Cauchy-Schwarz).
-template <typename Put>
-float quantize(const float* row, int64_t depth, const Put& put) {
-    float squares = 0, most = 0;
-    for (int64_t k = 0; k < depth; ++k) {
-        squares += row[k] * row[k];
-        most = std::max(most, std::abs(row[k]));
-    }
-    const float step = std::max(std::sqrt(squares) / 46000, most / 32767);
-    for (int64_t k = 0; k < depth; ++k) put(k, squares == 0 ? 0 : int16_t(std::nearbyint(row[k] / step)));
-    return step;
+// A row times `per_step`, rounded, plus `zero`, as small integers that lie as a tile reads them: several in a number.
+template <typename Small>
+void put_rounded(const float* row, int64_t depth, float per_step, float zero, int32_t* to, int64_t stride) {
+    typedef Small small_vector __attribute__((vector_size(LANES * sizeof(Small))));
+    constexpr int64_t together = sizeof(int32_t) / sizeof(Small), numbers = LANES / together;
+    const auto put = [&](vector x, int64_t k, int64_t count) {
+        x = rounded_to_whole(x * per_step) + zero;
+        x = x > float(std::numeric_limits<Small>::max()) ? vector{} + std::numeric_limits<Small>::max() : x;
+        const auto rounded = __builtin_convertvector(__builtin_convertvector(x, whole_numbers), small_vector);
+        int32_t words[numbers];
+        std::memcpy(words, &rounded, sizeof words);
+        for (int64_t i = 0; i < count; ++i) to[(k / together + i) * stride] = words[i];
+    };
+    const int64_t whole = depth / LANES * LANES;
+    for (int64_t k = 0; k < whole; k += LANES) put(load(row + k), k, numbers);
+    if (whole < depth) put(load_some(row + whole, depth - whole), whole, (depth - whole + together - 1) / together);
+}
+
+// The step of 16-bit integers: of two such rows no sum of products leaves 32 bits (Cauchy-Schwarz).
+inline float step_of(const float* row, int64_t depth) {
+    vector squares = {}, most = {};
+    const auto look = [&](vector x) {
+        squares += x * x;
+        most = x > most ? x : most;
+        most = -x > most ? -x : most;
+    };
+    const int64_t whole = depth / LANES * LANES;
+    for (int64_t k = 0; k < whole; k += LANES) look(load(row + k));
+    if (whole < depth) look(load_some(row + whole, depth - whole));
+    return std::max(std::sqrt(sum(squares)) / 46000, largest(most) / 32767);
 }
 
 struct Int16 {
@@ -93,17 +120,57 @@ struct Int16 {
     }
     static vector as_floats(several x) { return reinterpret_cast<vector>(_mm256_cvtepi32_ps(x)); }
 #endif
-    static vector result(several sum, float row_step, const float* steps) {
-        return as_floats(sum) * (row_step * load(steps));
+    static vector result(several sum, const Scale& scale, const Matrix& matrix, int64_t column) {
+        return as_floats(sum) * (scale.step * load(matrix.steps + column));
     }
-    static float pack(const float* row, int64_t depth, number* to, int64_t stride) {
-        return quantize(row, depth, [&](int64_t k, int16_t value) {
-            std::memcpy(reinterpret_cast<char*>(to + k / 2 * stride) + k % 2 * sizeof value, &value, sizeof value);
-        });
+    static Scale pack(const float* row, int64_t depth, number* to, int64_t stride) {
+        const float step = step_of(row, depth);
+        put_rounded<int16_t>(row, depth, step > 0 ? 1 / step : 0, 0, to, stride);
+        return {step, 0};
     }
 };
 #else
 #define HAS_INT16 0
+#endif
+
+#if defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#define HAS_INT8 1
+
+struct Int8 {
+    typedef int32_t number;  // four, from 0 to 255; the matrix' are from -127 to 127
+    typedef __m512i several;
+    static constexpr int64_t together = 4;
+
+    static several load_panel(const void* panels, int64_t at) {
+        return _mm512_loadu_si512(static_cast<const int8_t*>(panels) + 4 * at);
+    }
+    static __attribute__((always_inline)) void add_product(several& sum, number four, const several& a) {
+        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(four), a);
+        asm volatile("" : "+x"(sum));
+    }
+    static vector result(several sum, const Scale& scale, const Matrix& matrix, int64_t column) {
+        const __m512i zeros = _mm512_mullo_epi32(_mm512_set1_epi32(scale.zero), _mm512_loadu_si512(matrix.sums + column));
+        return Int16::as_floats(_mm512_sub_epi32(sum, zeros)) * (scale.step * load(matrix.steps + column));
+    }
+    // From the row's least number, or 0, to its largest: what comes out of a ReLU has all 256 levels for itself.
+    static Scale pack(const float* row, int64_t depth, number* to, int64_t stride) {
+        vector least = {}, most = {}, total = {};
+        const auto look = [&](vector x) {
+            least = x < least ? x : least;
+            most = x > most ? x : most;
+            total += x;
+        };
+        const int64_t whole = depth / LANES * LANES;
+        for (int64_t k = 0; k < whole; k += LANES) look(load(row + k));
+        if (whole < depth) look(load_some(row + whole, depth - whole));
+        const float lowest = -largest(-least), step = (largest(most) - lowest) / 255, per_step = step > 0 ? 1 / step : 0;
+        const float zero = std::nearbyint(-lowest * per_step);
+        put_rounded<uint8_t>(row, depth, per_step, zero, to, stride);
+        return {step + 0 * sum(total), int32_t(zero)};  // what is not a number stays so
+    }
+};
+#else
+#define HAS_INT8 0
 #endif
 
 // One row of a tile to `out`; the last panel may have fewer columns than a tile.
@@ -117,7 +184,7 @@ inline void put(const vector (&row)[2], float* out, int64_t columns) {
 // R rows of x, as (steps, R), times P panels that follow one another. With few rows several panels at a time keep the
 // processor busy; the order of the sum is the same, and so is the result to the last bit.
 template <typename Kind, int R, int P>
-void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, const float* row_steps, float* out) {
+void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, const Scale* scales, float* out) {
     constexpr int V = 2 * P;
     const int64_t steps = (matrix.depth + Kind::together - 1) / Kind::together;
     typename Kind::several sums[R][V] = {};
@@ -136,7 +203,7 @@ void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, 
             vector row[2];
             each<2>([&](auto side) __attribute__((always_inline)) {
                 const int64_t at = column + p * COLUMNS + side * LANES;
-                row[side] = Kind::result(sums[r][2 * p + side], row_steps[r], matrix.steps + at);
+                row[side] = Kind::result(sums[r][2 * p + side], scales[r], matrix, at);
                 if (matrix.bias) row[side] += load(matrix.bias + at);
             });
             put(row, out + r * matrix.columns + column + p * COLUMNS, matrix.columns - column - p * COLUMNS);
@@ -147,8 +214,8 @@ void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, 
 // So many rows at a time stay in the caches while all panels pass.
 inline int64_t rows_at_once(int64_t depth) { return std::max<int64_t>(ROWS, (1 << 19) / depth / ROWS * ROWS); }
 
-// How many floats `multiply` needs to lay out its rows, and their steps.
-inline int64_t room_for(int64_t rows, int64_t depth) { return std::min(rows, rows_at_once(depth)) * (depth + 1); }
+// How many floats `multiply` needs to lay out its rows, and what their numbers mean.
+inline int64_t room_for(int64_t rows, int64_t depth) { return std::min(rows, rows_at_once(depth)) * (depth + 2); }
 
 // A matrix and where the product with it goes.
 struct Product {
@@ -159,12 +226,12 @@ struct Product {
 // The tiles of some rows, laid out in groups, times the panels from column `first` up to `end`.
 template <typename Kind>
 void multiply_panels(const Matrix& matrix, int64_t first, int64_t end, const typename Kind::number* packed,
-                     const float* row_steps, float* out, int64_t rows) {
+                     const Scale* scales, float* out, int64_t rows) {
     const int64_t steps = (matrix.depth + Kind::together - 1) / Kind::together;
     for (int64_t r = 0; r < rows; r += ROWS)
         as_constant<ROWS>(std::min<int64_t>(ROWS, rows - r), [&](auto count) {
             const auto multiply_tile = [&](auto panels, int64_t column) {
-                tile<Kind, count, panels>(matrix, column, packed + r * steps, row_steps + r, out + r * matrix.columns);
+                tile<Kind, count, panels>(matrix, column, packed + r * steps, scales + r, out + r * matrix.columns);
             };
             constexpr int wide = count <= 2 ? 4 / count : 1;
             int64_t column = first;
@@ -178,7 +245,7 @@ template <typename Kind>
 void multiply_as(const float* x, int64_t rows, int64_t depth, std::initializer_list<Product> products, float* room) {
     typedef typename Kind::number number;
     const int64_t steps = (depth + Kind::together - 1) / Kind::together, most = rows_at_once(depth);
-    float* const row_steps = room + std::min(rows, most) * depth;
+    Scale* const scales = reinterpret_cast<Scale*>(room + std::min(rows, most) * depth);
     number* const packed = reinterpret_cast<number*>(room);
     for (int64_t start = 0; start < rows; start += most) {
         const int64_t size = std::min(most, rows - start), columns = size <= 2 ? 4 * COLUMNS : COLUMNS;
@@ -186,14 +253,13 @@ void multiply_as(const float* x, int64_t rows, int64_t depth, std::initializer_l
         for (int64_t r = 0; r < size; ++r) {
             const int64_t first = r / ROWS * ROWS, group = std::min<int64_t>(ROWS, size - first);
             number* const to = packed + first * steps + r - first;
-            if (depth % Kind::together) to[(steps - 1) * group] = 0;
-            row_steps[r] = Kind::pack(x + (start + r) * depth, depth, to, group);
+            scales[r] = Kind::pack(x + (start + r) * depth, depth, to, group);
         }
         for (const auto& [matrix, out] : products) {
             float* const block = out + start * matrix.columns;
 #pragma omp for nowait
             for (int64_t first = 0; first < matrix.columns; first += columns)
-                multiply_panels<Kind>(matrix, first, std::min(matrix.columns, first + columns), packed, row_steps, block,
+                multiply_panels<Kind>(matrix, first, std::min(matrix.columns, first + columns), packed, scales, block,
                                       size);
         }
 #pragma omp barrier
@@ -204,6 +270,9 @@ void multiply_as(const float* x, int64_t rows, int64_t depth, std::initializer_l
 // depth. All threads of a team call it together.
 inline void multiply(const float* x, int64_t rows, std::initializer_list<Product> products, float* room) {
     const Matrix& first = products.begin()->matrix;
+#if HAS_INT8
+    if (first.sums) return multiply_as<Int8>(x, rows, first.depth, products, room);
+#endif
 #if HAS_INT16
     if (first.steps) return multiply_as<Int16>(x, rows, first.depth, products, room);
 #endif

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -27,6 +28,16 @@ typedef int32_t whole_numbers __attribute__((vector_size(4 * LANES), aligned(4),
 inline vector load(const float* from) { return *reinterpret_cast<const vector*>(from); }
 inline void store(float* to, vector what) { *reinterpret_cast<vector*>(to) = what; }
 
+// Fewer than a vector, and zeros.
+inline vector load_some(const float* from, int64_t count) {
+    float all[LANES] = {};
+    std::copy(from, from + count, all);
+    return load(all);
+}
+
+// To the nearest whole number, of at most 2^22: no fraction fits behind so large a number as is added.
+inline vector rounded_to_whole(vector x) { return (x + 12582912.0f) - 12582912.0f; }
+
 inline float sum(vector x) {
     float parts[LANES];
     store(parts, x);
@@ -45,8 +56,7 @@ inline float largest(vector x) {
 inline vector exponential(vector x) {
     x = x < -87.0f ? vector{} - 87.0f : x;  // what is below is zero, nearly
     x = x > 88.0f ? vector{} + 88.0f : x;
-    const vector shifted = x * 1.44269504f + 12582912.0f;  // rounds: no fraction fits behind so large a number
-    const vector n = shifted - 12582912.0f;
+    const vector n = rounded_to_whole(x * 1.44269504f);
     const vector r = x - n * 0.693359375f - n * -2.12194440e-4f;
     vector p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
