@@ -1,4 +1,4 @@
-"""Decoder layers that take a step in one native call, against the same steps in float64 by torch."""
+"""Layers that run in one native call, against the same ones in float64 by torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import clearhead
 from clearhead import kernels
 from clearhead.config import ModelConfig
 from clearhead.decoding.layout import lay_out_for_few_rows
-from clearhead.decoding.native_layers import NativeStep
+from clearhead.decoding.native_layers import NativeCall, NativeEncoderLayer
 from clearhead.models.gpt import GPT
 from clearhead.models.transformer import Transformer
 from clearhead.parts.cache import Rows
@@ -115,6 +115,50 @@ def test_any_gpt(norm_position, norm, biases, feed_forward, positions, heads, se
     shape = {"norm_position": norm_position, "norm": norm, "feed_forward": feed_forward, "positions": positions}
     model = make_gpt(seed, d_model=24, n_heads=heads[0], kv_heads=heads[1], biases=biases, **shape)
     require_equal(model, seed, sentences=sentences, beams=beams)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    norm_position=st.sampled_from(["post", "pre"]), norm=st.sampled_from(["layer", "rms"]),
+    feed_forward=st.sampled_from(["relu", "gelu", "gelu_tanh", "silu", "swiglu"]), heads=st.sampled_from([1, 2, 3]),
+    width=st.sampled_from([12, 30, 48]), sentences=st.integers(1, 4), longest=st.sampled_from([1, 5, 40]),
+    masked=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_any_encoder(norm_position, norm, feed_forward, heads, width, sentences, longest, masked, seed):
+    shape = {"norm_position": norm_position, "norm": norm, "feed_forward": feed_forward, "n_heads": heads}
+    encoder = make_transformer(seed, d_model=width, encoder_layers=2, **shape).encoder
+    packed = copy.deepcopy(encoder)
+    packed.config = ModelConfig(source_vocab=9, target_vocab=9, d_model=width, **shape)
+    lay_out_for_few_rows(packed)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(sentences, longest, width, generator=generator)
+    lengths = torch.randint(1, longest + 1, (sentences,), generator=generator)
+    real = torch.arange(longest) < lengths[:, None] if masked else torch.ones(sentences, longest, dtype=torch.bool)
+    mask = real[:, None, None] if masked else None
+    with torch.inference_mode():
+        found, expected = packed(x, mask), encoder.double()(x.double(), mask)
+    assert isinstance(packed.layers[1], NativeEncoderLayer)
+    torch.testing.assert_close(found[real].double(), expected[real], rtol=1e-4, atol=1e-4)
+
+
+def test_an_encoder_that_is_looked_into(monkeypatch):
+    """Masks of another shape, long texts and recorded weights are torch's."""
+    model = make_transformer(11)
+    plain = copy.deepcopy(model)
+    lay_out_for_few_rows(model)
+    layers, x = (plain.encoder.layers[0], model.encoder.layers[0]), torch.randn(2, 6, 12)
+    square = torch.ones(6, 6, dtype=torch.bool).tril().expand(2, 1, 6, 6)
+    read: list[int] = []
+    monkeypatch.setattr(kernels.NativeLayer, "read", lambda *_: read.append(1))
+    with torch.inference_mode():
+        for mask in (square, square[:, 0], square[0, 0]):
+            torch.testing.assert_close(*(layer(x, mask) for layer in layers))
+        long = torch.randn(1, 300, 12)
+        torch.testing.assert_close(*(layer(long) for layer in layers))
+        with clearhead.record_attention(model) as maps:
+            torch.testing.assert_close(*(layer(x) for layer in layers))
+    assert "encoder.layers.0.self_attention" in maps
+    assert not read
 
 
 @pytest.mark.parametrize("make", [make_transformer, make_gpt])
@@ -254,7 +298,7 @@ def test_unknown_parts_keep_their_own_step():
     expected = copy.deepcopy(model)
     lay_out_for_few_rows(model)
     assert not hasattr(model.decoder.layers[0], "native")
-    assert isinstance(model.decoder.layers[1].native, NativeStep)
+    assert isinstance(model.decoder.layers[1].native, NativeCall)
     with torch.inference_mode():
         for one, other in zip(*(steps(each, 9, sentences=2, beams=2) for each in (model, expected)), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from clearhead import kernels
-from clearhead.decoding.native_layers import step_natively
+from clearhead.decoding.native_layers import run_natively
 from clearhead.decoding.packed_linear import PackedLinear
 from clearhead.errors import ConfigError
 
@@ -35,4 +35,4 @@ def lay_out_for_few_rows(model: nn.Module, precision: str = "float32") -> None:
         elif linear.weight.device.type == "cpu":
             weight = linear.weight.detach().t().contiguous().t()
             linear.weight = nn.Parameter(weight, requires_grad=linear.weight.requires_grad)
-    step_natively(model)
+    run_natively(model)

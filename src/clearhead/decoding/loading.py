@@ -10,7 +10,7 @@ from torch import nn
 from clearhead.decoding.encoder import TextEncoder
 from clearhead.decoding.generator import TextGenerator
 from clearhead.decoding.layout import lay_out_for_few_rows
-from clearhead.decoding.native_layers import step_natively
+from clearhead.decoding.native_layers import run_natively
 from clearhead.decoding.translator import Translator, require_room
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, RunError
@@ -59,7 +59,7 @@ def lay_out_mapped(model: nn.Module, path: Path) -> None:
             if laid_out.weight is read:  # what is multiplied is a copy
                 laid_out.weight = unread
             module.add_module(name, laid_out)
-    step_natively(model)
+    run_natively(model)
 
 
 def encoder_of(model: object, tokenizer: PretrainedTokenizer) -> TextEncoder:

@@ -1,7 +1,7 @@
-"""Decoder layers that take a step in one native call.
+"""Layers that are run in one native call: encoder layers over whole sentences, decoder layers for a step.
 
-What it computes is what the step of their own class computes, which takes its place wherever the kernels can't be had,
-or somebody looks on: at attention weights, or by a hook.
+What it computes is what their own class computes, which takes its place wherever the kernels can't be had, or somebody
+looks on: at attention weights, or by a hook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clearhead.parts.cache import LayerCache, Rows
 from clearhead.parts.decoder_only import DecoderOnlyLayer
 from clearhead.parts.feed_forward import GatedFeedForward, PositionwiseFeedForward
 from clearhead.parts.grouped_attention import GroupedQueryAttention
-from clearhead.parts.layers import AddAndNorm, DecoderLayer
+from clearhead.parts.layers import AddAndNorm, DecoderLayer, EncoderLayer
 from clearhead.parts.masks import as_boolean
 from clearhead.parts.normalization import LayerNorm, RMSNorm
 from clearhead.parts.positions import Rotation
@@ -27,19 +27,19 @@ from clearhead.parts.positions import Rotation
 ATTENTIONS = (MultiHeadAttention, GroupedQueryAttention)
 NETWORKS = (PositionwiseFeedForward, GatedFeedForward)
 NORMS = (LayerNorm, RMSNorm)
+LONGEST = 256
+"""Positions that an encoder layer reads natively; beyond, the fused kernel's blocks are worth more."""
 
 
-def step_natively(model: nn.Module) -> None:
-    """Put native layers in the place of those decoder layers of a model whose matrices are all packed."""
-    natives: dict[type, type[NativeDecoderLayer | NativeDecoderOnlyLayer]] = {
-        DecoderLayer: NativeDecoderLayer, DecoderOnlyLayer: NativeDecoderOnlyLayer,
-    }  # fmt: skip
+def run_natively(model: nn.Module) -> None:
+    """Put native layers in the place of those layers of a model whose matrices are all packed."""
     for name, layer in list(model.named_modules()):
-        if type(layer) in natives and can_step(layer):
-            model.set_submodule(name, natives[type(layer)](layer, model.config))
+        native = NATIVE.get(type(layer))
+        if native is not None and is_known(layer):
+            model.set_submodule(name, native(layer, model.config))
 
 
-def can_step(layer: nn.Module) -> bool:
+def is_known(layer: nn.Module) -> bool:
     """Whether the layer is made of the parts that the kernels know, and of packed matrices."""
     parts = [part for part in layer.children() if not isinstance(part, AddAndNorm)]
     norms = [part.norm for part in layer.children() if isinstance(part, AddAndNorm)]
@@ -51,8 +51,8 @@ def can_step(layer: nn.Module) -> bool:
     )
 
 
-class NativeStep:
-    """The step of one layer, and whether it may be taken."""
+class NativeCall:
+    """The native run of one layer, and whether it may take place."""
 
     def __init__(self, layer: nn.Module, config: ModelConfig) -> None:
         self.config = config
@@ -79,9 +79,9 @@ class NativeStep:
             pre_norm=config.norm_position == "pre",
         )
 
-    def ready(self, x: Float[Tensor, "r q m"]) -> kernels.NativeLayer | None:
-        """The kernels' layer, if it can take this step and nobody would miss anything."""
-        if x.size(1) != 1 or not kernels.take(x, self.parameters[0]):
+    def ready(self, x: Tensor) -> kernels.NativeLayer | None:
+        """The kernels' layer, if it can take `x` and nobody would miss anything."""
+        if not kernels.take(x, self.parameters[0]):
             return None
         for module in self.modules:
             if module.training or module._forward_hooks or module._forward_pre_hooks:
@@ -112,7 +112,7 @@ class _Native(nn.Module):
         for name, part in layer.named_children():
             self.add_module(name, part)
         self.config = config
-        self.native = NativeStep(self, config)
+        self.native = NativeCall(self, config)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is native holds addresses: a copy makes its own."""
@@ -120,7 +120,16 @@ class _Native(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.native = NativeStep(self, self.config)
+        self.native = NativeCall(self, self.config)
+
+
+class NativeEncoderLayer(_Native, EncoderLayer):
+    """An `EncoderLayer` that runs natively."""
+
+    def forward(self, x: Float[Tensor, "b s m"], mask: Mask = None) -> Float[Tensor, "b s m"]:
+        """Every position looks at all that `mask` allows."""
+        native = self.native.ready(x) if x.size(1) <= LONGEST and is_of_sentences(mask) else None
+        return super().forward(x, mask) if native is None else native.read(x, as_boolean(mask))
 
 
 class NativeDecoderLayer(_Native, DecoderLayer):
@@ -130,7 +139,7 @@ class NativeDecoderLayer(_Native, DecoderLayer):
         self, x: Float[Tensor, "r q m"], cache: LayerCache, rows: Rows, past_mask: Mask, memory_mask: Mask
     ) -> Float[Tensor, "r q m"]:
         """The next position of every open hypothesis, the earlier ones being in the cache."""
-        native = self.native.ready(x)
+        native = self.native.ready(x) if x.size(1) == 1 else None
         if native is None or not kernels.can_attend(cache.memory_key, cache.memory_value):
             return super().step(x, cache, rows, past_mask, memory_mask)
         beams = rows.grid[1]
@@ -146,9 +155,19 @@ class NativeDecoderOnlyLayer(_Native, DecoderOnlyLayer):
         self, x: Float[Tensor, "r q m"], cache: LayerCache, rows: Rows, mask: Mask, rotation: Rotation | None
     ) -> Float[Tensor, "r q m"]:
         """The next position of every open hypothesis, the earlier ones being in the cache."""
-        native = self.native.ready(x)
+        native = self.native.ready(x) if x.size(1) == 1 else None
         if native is None:
             return super().step(x, cache, rows, mask, rotation)
         beams = rows.grid[1]
         past = (*cache.past.reserve(beams), as_boolean(mask))
         return native.step(x[:, 0], past, past, places=rows.places, beams=beams, rotation=rotation)[:, None]
+
+
+def is_of_sentences(mask: Mask) -> bool:
+    """Whether all positions of a sentence see the same ones."""
+    return mask is None or (mask.dim() == 4 and mask.shape[1:3] == (1, 1))
+
+
+NATIVE: dict[type, type[_Native]] = {
+    EncoderLayer: NativeEncoderLayer, DecoderLayer: NativeDecoderLayer, DecoderOnlyLayer: NativeDecoderOnlyLayer,
+}  # fmt: skip

@@ -34,6 +34,8 @@ from clearhead.parts.cache import Rows
 NEVER_GENERATED = [PAD, BOS, UNK]
 PIECE_TOKENS = {"cpu": 1024}
 """Source tokens that the encoder reads at a time, by device; elsewhere all."""
+ENOUGH_TOKENS = 128
+"""For a product to run at its full speed."""
 BATCH_TOKENS = 8_192
 """Source tokens, padding included, that are decoded from side by side at most: of long texts fewer."""
 CROWDED = 0.75
@@ -135,13 +137,15 @@ def encode(model: Transformer, sources: Sequence[Sequence[int]]) -> Memory:
 
 
 def pieces(sources: Sequence[Sequence[int]], most_tokens: int) -> Iterator[Sequence[Sequence[int]]]:
-    """Neighbours together, at most `most_tokens` with padding, or one alone."""
-    start, longest = 0, 0
+    """Neighbours together: at most `most_tokens` with padding, or one alone; and much shorter ones apart from longer
+    ones, once these are enough for a product to run at its full speed."""
+    start, longest, tokens = 0, 0, 0
     for place, source in enumerate(sources):
-        if place > start and max(longest, len(source)) * (place + 1 - start) > most_tokens:
+        too_many = max(longest, len(source)) * (place + 1 - start) > most_tokens
+        if place > start and (too_many or (tokens >= ENOUGH_TOKENS and len(source) < 0.8 * longest)):
             yield sources[start:place]
-            start, longest = place, 0
-        longest = max(longest, len(source))
+            start, longest, tokens = place, 0, 0
+        longest, tokens = max(longest, len(source)), tokens + len(source)
     yield sources[start:]
 
 

@@ -114,7 +114,7 @@ def can_attend(key: Float[Tensor, "b h n d"], value: Float[Tensor, "b h n d"]) -
 
 
 class NativeLayer:
-    """A decoder layer that takes its next step in one call (kernels.cpp).
+    """An encoder or decoder layer in one call (kernels.cpp).
 
     Args:
         panels: its packed matrices by name (`Layer`); those that it lacks are left out.
@@ -142,7 +142,7 @@ class NativeLayer:
             activation=self.ACTIVATIONS.index(activation), pre_norm=pre_norm,
             **{name: packed.matrix for name, packed in panels.items()},
         )  # fmt: skip
-        self.call = partial(_library().decoder_layer, byref(self.layer))
+        self.call = partial(_library().run_layer, byref(self.layer))
 
     def step(
         self,
@@ -168,7 +168,20 @@ class NativeLayer:
             angles = Angles(cosine.data_ptr(), sine.data_ptr(), cosine.size(1) if len(cosine) > 1 else 0)
         self.call(
             x.data_ptr(), out.data_ptr(), byref(rows), byref(_entries(*past)), byref(_entries(*memory)),
-            byref(angles), torch.get_num_threads(),
+            byref(angles), None, torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+    def read(self, x: Float[Tensor, "b s m"], mask: Bool[Tensor, "b 1 1 s"] | None) -> Float[Tensor, "b s m"]:
+        """The layer's output for whole sentences, each position of which sees all that the mask allows."""
+        x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+        sentences, length, _ = x.shape
+        if mask is not None:
+            mask = mask.expand(sentences, -1, -1, -1).contiguous()
+        rows, angles = Rows(None, sentences * length, sentences, length), Angles(None, None, 0)
+        self.call(
+            x.data_ptr(), out.data_ptr(), byref(rows), None, None, byref(angles), _address(mask),
+            torch.get_num_threads(),
         )  # fmt: skip
         return out
 

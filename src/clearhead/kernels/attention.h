@@ -31,52 +31,71 @@ struct Rows {
     int64_t place(int64_t row) const { return places ? places[row] : row; }
 };
 
-// Equation 1 for one hypothesis, all heads joined; `out` may be the query. One that may look at nothing gets zeros.
+// Equation 1 for one head: `count` keys and values, each `places[n]` floats behind the first. `weights` has room for them,
+// and a vector more.
+template <int VECTORS>
+void attend_head(const float* query, const float* keys, const float* values, const int64_t* places, int64_t count,
+                 float* weights, float* out) {
+    const float scale = 1 / std::sqrt(float(VECTORS * LANES));
+    vector q[VECTORS], sums[VECTORS] = {}, most = vector{} - std::numeric_limits<float>::infinity(), total = {};
+    for (int v = 0; v < VECTORS; ++v) q[v] = load(query + v * LANES) * scale;
+    for (int64_t n = 0; n < count; ++n) {
+        vector products = {};
+        for (int v = 0; v < VECTORS; ++v) products += q[v] * load(keys + places[n] + v * LANES);
+        weights[n] = sum(products);
+    }
+    store(weights + count, most);  // that weighs nothing
+    for (int64_t n = 0; n < count; n += LANES) most = load(weights + n) > most ? load(weights + n) : most;
+    const float highest = largest(most);
+    for (int64_t n = 0; n < count; n += LANES) {
+        const vector e = exponential(load(weights + n) - highest);
+        store(weights + n, e);
+        total += e;
+    }
+    for (int64_t n = 0; n < count; ++n)
+        for (int v = 0; v < VECTORS; ++v) sums[v] += weights[n] * load(values + places[n] + v * LANES);
+    const float all = sum(total);
+    for (int v = 0; v < VECTORS; ++v) store(out + v * LANES, count ? sums[v] / all : sums[v]);
+}
+
+// The same for any width.
+inline void attend_head(const float* query, const float* keys, const float* values, const int64_t* places, int64_t count,
+                        float* weights, float* out, int64_t width) {
+    float most = -std::numeric_limits<float>::infinity(), total = 0;
+    for (int64_t n = 0; n < count; ++n) {
+        float dot = 0;
+        for (int64_t i = 0; i < width; ++i) dot += query[i] * keys[places[n] + i];
+        weights[n] = dot / std::sqrt(float(width));
+        most = std::max(most, weights[n]);
+    }
+    std::fill(out, out + width, 0.0f);
+    for (int64_t n = 0; n < count; ++n) total += weights[n] = std::exp(weights[n] - most);
+    for (int64_t n = 0; n < count; ++n)
+        for (int64_t i = 0; i < width; ++i) out[i] += weights[n] / total * values[places[n] + i];
+}
+
+// All heads of one hypothesis, joined; `out` may be the query. One that may look at nothing gets zeros.
 inline void attend(const Heads& shape, const float* query, const Entries& entries, int64_t sentence, int64_t beam,
                    float* out) {
-    thread_local std::vector<int64_t> seen;
-    thread_local std::vector<float> weights, most, total;  // weights: (entry seen, head)
-    const int64_t heads = shape.heads, width = shape.width, group = heads / shape.key_heads;
-    const int64_t whole = width / LANES * LANES;
-    const float scale = 1 / std::sqrt(float(width));
-    seen.clear();
+    thread_local std::vector<int64_t> memory_of_places;
+    thread_local std::vector<float> memory_of_weights;
+    memory_of_places.resize(std::max<size_t>(memory_of_places.size(), entries.count));
+    memory_of_weights.resize(std::max<size_t>(memory_of_weights.size(), entries.count + LANES));
+    int64_t* const places = memory_of_places.data();  // a thread's own memory is slow to find: once is enough
+    float* const weights = memory_of_weights.data();
     const uint8_t* allowed =
         entries.mask + sentence * entries.mask_sentence_stride + beam * entries.mask_beam_stride;
+    int64_t seen = 0;
     for (int64_t n = 0; n < entries.count; ++n)
-        if (!entries.mask || allowed[n]) seen.push_back(sentence * entries.sentence_stride + n * entries.entry_stride);
-    const int64_t scores = seen.size() * heads;
-    weights.resize(std::max<size_t>(weights.size(), scores + LANES));
-    most.assign(heads, -std::numeric_limits<float>::infinity());
-    total.assign(heads, 0.0f);
-
-    float* weight = weights.data();
-    for (const int64_t entry : seen)
-        for (int64_t h = 0; h < heads; ++h, ++weight) {
-            const float *a = query + h * width, *b = entries.keys + entry + h / group * width;
-            vector products = {};
-            for (int64_t i = 0; i < whole; i += LANES) products += load(a + i) * load(b + i);
-            float dot = sum(products);
-            for (int64_t i = whole; i < width; ++i) dot += a[i] * b[i];
-            *weight = dot * scale;
-            most[h] = std::max(most[h], *weight);
-        }
-    weight = weights.data();
-    for (size_t n = 0; n < seen.size(); ++n)
-        for (int64_t h = 0; h < heads; ++h) *weight++ -= most[h];
-    for (int64_t i = 0; i < scores; i += LANES) store(&weights[i], exponential(load(&weights[i])));
-    weight = weights.data();
-    for (size_t n = 0; n < seen.size(); ++n)
-        for (int64_t h = 0; h < heads; ++h) total[h] += *weight++;
-
-    std::fill(out, out + heads * width, 0.0f);
-    weight = weights.data();
-    for (const int64_t entry : seen)
-        for (int64_t h = 0; h < heads; ++h) {
-            const float share = *weight++ / total[h], *b = entries.values + entry + h / group * width;
-            float* const c = out + h * width;
-            for (int64_t i = 0; i < whole; i += LANES) store(c + i, load(c + i) + share * load(b + i));
-            for (int64_t i = whole; i < width; ++i) c[i] += share * b[i];
-        }
+        if (!entries.mask || allowed[n]) places[seen++] = sentence * entries.sentence_stride + n * entries.entry_stride;
+    const int64_t group = shape.heads / shape.key_heads, width = shape.width, vectors = width / LANES;
+    for (int64_t h = 0; h < shape.heads; ++h, query += width, out += width) {
+        const float *const keys = entries.keys + h / group * width, *const values = entries.values + h / group * width;
+        if (width % LANES || vectors > 8) attend_head(query, keys, values, places, seen, weights, out, width);
+        else as_constant<8>(vectors, [&](auto count) {
+            attend_head<count>(query, keys, values, places, seen, weights, out);
+        });
+    }
 }
 
 }  // namespace

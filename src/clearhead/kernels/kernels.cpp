@@ -47,13 +47,17 @@ struct Angles {
 };
 
 void normalize(const Norm& norm, const float* x, float* out, int64_t features) {
-    double total = 0, squares = 0;
+    const int64_t whole = features / LANES * LANES, rest = features - whole;
+    vector total = {}, squares = {};
     if (norm.beta) {
-        for (int64_t i = 0; i < features; ++i) total += x[i];
+        for (int64_t i = 0; i < whole; i += LANES) total += load(x + i);
+        if (rest) total += load_some(x + whole, rest);
     }
-    const float mean = total / features;
-    for (int64_t i = 0; i < features; ++i) squares += (x[i] - mean) * (x[i] - mean);
-    const float scale = 1 / std::sqrt(squares / features + norm.epsilon);
+    const float mean = sum(total) / features;
+    for (int64_t i = 0; i < whole; i += LANES) squares += (load(x + i) - mean) * (load(x + i) - mean);
+    float variance = sum(squares);
+    for (int64_t i = whole; i < features; ++i) variance += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1 / std::sqrt(variance / features + norm.epsilon);
     for (int64_t i = 0; i < features; ++i)
         out[i] = (x[i] - mean) * scale * norm.gamma[i] + (norm.beta ? norm.beta[i] : 0);
 }
@@ -75,9 +79,13 @@ vector activate(int kind, vector x) {
         case RELU: return x > 0 ? x : vector{};
         case SILU: return x / (1 + exponential(-x));
         case GELU_TANH: return x / (1 + exponential(-1.5957691216f * (x + 0.044715f * x * x * x)));
-        default:
-            for (int i = 0; i < LANES; ++i) x[i] *= 0.5f * (1 + std::erf(x[i] * 0.70710678f));
-            return x;
+        default: {  // erf to 2e-7 (Abramowitz and Stegun, 1964, 7.1.26)
+            const vector size = (x > 0 ? x : -x) * 0.70710678f, t = 1 / (1 + 0.3275911f * size);
+            const vector series =
+                t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+            const vector rest = series * exponential(-size * size);
+            return 0.5f * x * (x > 0 ? 2 - rest : rest);
+        }
     }
 }
 
@@ -143,6 +151,19 @@ struct Step {
         return place / rows.beams * past.sentence_stride + (newest + place % rows.beams) * past.entry_stride;
     }
 
+    // Self-attention of whole sentences, (sentences, positions): each row sees those of its own that the mask allows.
+    void look_around(const uint8_t* mask) const {
+        const int64_t length = rows.beams, keys = layer.key.columns;
+        multiply(begin(0), rows.count, {{layer.query, a}, {layer.key, b}, {layer.value, c}}, packed);
+        const Entries sentence{b, c, mask, length, length * keys, keys, length, 0};
+#pragma omp for
+        for (int64_t r = 0; r < rows.count; ++r) {
+            float* const query = a + r * layer.query.columns;
+            attend(layer.shape, query, sentence, r / length, 0, query);
+        }
+        end(0, layer.self_output, a);
+    }
+
     // Attention to the source.
     void look_at(const Entries& memory) const {
         const int64_t queries = layer.cross_query.columns;
@@ -197,10 +218,12 @@ void quantize_rows(const float* x, int32_t* pairs, float* steps, int64_t rows, i
 
 #endif
 
-// out (rows, features) = a decoder layer's output for the next position of each row, x. The last `beams` of the past's
-// entries are to be written.
-void decoder_layer(const Layer* layer, const float* x, float* out, const Rows* rows, const Entries* past,
-                   const Entries* memory, const Angles* angles, int threads) {
+// out (rows, features) = a layer's output for each row of x.
+//
+// With a past: for the next position of each hypothesis; the last `beams` of the past's entries are to be written. Without:
+// for all positions of sentences, (sentences, beams), of which the bytes `mask` say where they have tokens, or null.
+void run_layer(const Layer* layer, const float* x, float* out, const Rows* rows, const Entries* past,
+               const Entries* memory, const Angles* angles, const uint8_t* mask, int threads) {
     const int64_t features = layer->outer.columns, count = rows->count;
     int64_t widest = features, work = 0, packed = 0;
     for (const Matrix* matrix :
@@ -219,7 +242,8 @@ void decoder_layer(const Layer* layer, const float* x, float* out, const Rows* r
                     buffers + 3 * size, buffers + 4 * size};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        step.look_back(*past);
+        if (past) step.look_back(*past);
+        else step.look_around(mask);
         if (layer->cross_query.columns) step.look_at(*memory);
         step.feed_forward(layer->cross_query.columns ? 2 : 1);
     }

@@ -69,8 +69,9 @@ def load(path: Path) -> CDLL:
         "has_int16": ([], c_int),
         "has_int8": ([], c_int),
         "packed_product": ([POINTER(Matrix), c_void_p, c_void_p, c_int64, c_int], None),
-        "decoder_layer": (
-            [POINTER(Layer), c_void_p, c_void_p, POINTER(Rows), POINTER(Entries), POINTER(Entries), POINTER(Angles), c_int],
+        "run_layer": (
+            [POINTER(Layer), c_void_p, c_void_p, POINTER(Rows), POINTER(Entries), POINTER(Entries), POINTER(Angles)]
+            + [c_void_p, c_int],
             None,
         ),
         "log_sum_exp": ([c_void_p, c_void_p, c_int64, c_int64, c_int], None),

@@ -39,11 +39,15 @@ inline vector load_some(const float* from, int64_t count) {
 inline vector rounded_to_whole(vector x) { return (x + 12582912.0f) - 12582912.0f; }
 
 inline float sum(vector x) {
+#if defined(__AVX512BW__)
+    return _mm512_reduce_add_ps(reinterpret_cast<__m512>(x));
+#else
     float parts[LANES];
     store(parts, x);
     for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
     return parts[0];
+#endif
 }
 
 inline float largest(vector x) {
