@@ -5,7 +5,8 @@ have the lengths of real ones; the base model computes the same (benchmarks/wide
 sentences, each peer with the batch size of those tried that suits it best, Clearhead with its defaults. First the
 outputs are compared token by token.
 
-In float32, and in integers: ours of 16 bits, CTranslate2's of 8. Beside those stands how many outputs they change.
+In float32, and in integers: CTranslate2's of 8 bits, ours too where the processor can, else of 16. Beside those stands how
+many outputs they change.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.harness import OURS, PRESETS, THREADS, Row, rows_of, run_script,
 from benchmarks.machine import peak_flops
 from benchmarks.peers import copy_to_marian, marian
 from benchmarks.runs import bench_translator
+from clearhead import kernels
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.translator import Translator
 from clearhead.evaluation.speed import needed_flops
@@ -38,7 +40,9 @@ TRIAL = 100
 SENTENCES = {("tiny", 1): 1000, ("tiny", 5): 1000, ("base", 1): 1000, ("base", 5): 500}
 ROUNDS = {("tiny", 1): 5, ("tiny", 5): 5, ("base", 1): 3, ("base", 5): 3}
 """By shape and beam size; a round of base with a beam takes minutes."""
-INTEGERS = "int16 / int8"
+INTEGER = "int8" if kernels.has("int8") else "int16"
+"""Ours, the fastest that this processor can."""
+INTEGERS = "int8" if INTEGER == "int8" else "int16 / int8"
 MOST_DIFFERENT = {1: 0.01, 5: 0.05}
 """The share of outputs that may differ, by beam size. Where two tokens are as likely as each other, rounding decides;
 and the peers' length penalty can only be made nearly ours."""
@@ -132,7 +136,7 @@ def measure_search(
     if not quick:
         size = min(sizes, key=lambda size: seconds_of(partial(their_generate, sources[:TRIAL], batch_size=size)))
     theirs: Callable[[], Any] = partial(their_generate, sources, batch_size=size)
-    ours_in_integers = partial(translate, translators["int16"], lines, beam_size=beam_size)
+    ours_in_integers = partial(translate, translators[INTEGER], lines, beam_size=beam_size)
     systems: dict[str, dict[str, Callable[[], object]]] = {
         "float32": {OURS: ours, f"{PEER}, batch {size}": theirs},
         "int8": {OURS: ours_in_integers},
@@ -165,7 +169,7 @@ def measure_search(
 
 def measure_shape(preset: str, *, quick: bool) -> list[Row]:
     """The rows of one shape, greedy and with a beam of 5."""
-    translators = {name: bench_translator(preset, quick=quick, precision=name) for name in ("float32", "int16")}
+    translators = {name: bench_translator(preset, quick=quick, precision=name) for name in ("float32", INTEGER)}
     model = translators["float32"].model
     theirs = marian(model.config).eval()
     copy_to_marian(model, theirs)

@@ -53,7 +53,7 @@ def latencies(systems: Mapping[str, OneByOne], sentences: int, rounds: int) -> d
 
 def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
     """The rows of one shape."""
-    translators = {name: bench_translator(preset, quick=quick, precision=name) for name in ("float32", "int16")}
+    translators = {name: bench_translator(preset, quick=quick, precision=name) for name in ("float32", INTEGER)}
     translator = translators["float32"]
     theirs = marian(translator.model.config).eval()
     copy_to_marian(translator.model, theirs)
@@ -75,7 +75,7 @@ def measure_shape(preset: str, lines: list[str], *, quick: bool) -> list[Row]:
 
             systems: dict[str, dict[str, OneByOne]] = {
                 "": {OURS: ours, MARIAN: their_generate},
-                f", {INTEGERS}": {OURS: partial(ours, precision="int16")},
+                f", {INTEGERS}": {OURS: partial(ours, precision=INTEGER)},
             }
             for precision, title in zip(("float32", "int8"), systems, strict=True):
                 one = partial(ctranslate2, compute_type=precision)

@@ -140,7 +140,7 @@ class NativeDecoderLayer(_Native, DecoderLayer):
     ) -> Float[Tensor, "r q m"]:
         """The next position of every open hypothesis, the earlier ones being in the cache."""
         native = self.native.ready(x) if x.size(1) == 1 else None
-        if native is None or not kernels.can_attend(cache.memory_key, cache.memory_value):
+        if native is None:
             return super().step(x, cache, rows, past_mask, memory_mask)
         beams = rows.grid[1]
         past = (*cache.past.reserve(beams), as_boolean(past_mask))

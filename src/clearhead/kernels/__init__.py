@@ -108,11 +108,6 @@ def has(precision: str) -> bool:
     return found is not None and (precision == "float32" or bool(getattr(found, f"has_{precision}")()))
 
 
-def can_attend(key: Float[Tensor, "b h n d"], value: Float[Tensor, "b h n d"]) -> bool:
-    """Whether an entry's heads lie side by side in memory, keys and values alike."""
-    return key.stride() == value.stride() and key.stride(3) == 1 and key.stride(1) == key.size(3)
-
-
 class NativeLayer:
     """An encoder or decoder layer in one call (kernels.cpp).
 
@@ -207,10 +202,10 @@ def top_k(x: Float[Tensor, "r n"], k: int) -> tuple[Float[Tensor, "r k"], Int[Te
 
 
 def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:
-    strides = (0, 0) if mask is None else (mask.stride(0), mask.stride(2) if mask.size(2) > 1 else 0)
-    return Entries(
-        key.data_ptr(), value.data_ptr(), _address(mask), key.size(2), key.stride(0), key.stride(2), *strides
-    )  # fmt: skip
+    if key.stride() != value.stride() or key.stride(3) != 1:
+        raise ValueError("keys and values have to lie alike, each one's features side by side")
+    mask_strides = (0, 0) if mask is None else (mask.stride(0), mask.stride(2) if mask.size(2) > 1 else 0)
+    return Entries(key.data_ptr(), value.data_ptr(), _address(mask), key.size(2), *key.stride()[:3], *mask_strides)
 
 
 def _readable(mask: Tensor | None) -> Tensor | None:

@@ -17,11 +17,11 @@ struct Heads {
     int64_t heads, key_heads, width;
 };
 
-// Keys and values, (sentence, entry, key head, width), and which of them a hypothesis may see; no mask: all.
+// Keys and values, (sentence, key head, entry, width), and which of them a hypothesis may see; no mask: all.
 struct Entries {
     float *keys, *values;
     const uint8_t* mask;
-    int64_t count, sentence_stride, entry_stride, mask_sentence_stride, mask_beam_stride;
+    int64_t count, sentence_stride, head_stride, entry_stride, mask_sentence_stride, mask_beam_stride;
 };
 
 // Which hypotheses of the grid (sentences, beams) have rows: row i is that at places[i]; no places: all.
@@ -90,7 +90,8 @@ inline void attend(const Heads& shape, const float* query, const Entries& entrie
         if (!entries.mask || allowed[n]) places[seen++] = sentence * entries.sentence_stride + n * entries.entry_stride;
     const int64_t group = shape.heads / shape.key_heads, width = shape.width, vectors = width / LANES;
     for (int64_t h = 0; h < shape.heads; ++h, query += width, out += width) {
-        const float *const keys = entries.keys + h / group * width, *const values = entries.values + h / group * width;
+        const int64_t head = h / group * entries.head_stride;
+        const float *const keys = entries.keys + head, *const values = entries.values + head;
         if (width % LANES || vectors > 8) attend_head(query, keys, values, places, seen, weights, out, width);
         else as_constant<8>(vectors, [&](auto count) {
             attend_head<count>(query, keys, values, places, seen, weights, out);

@@ -127,10 +127,7 @@ struct Step {
         if (rows.places) {  // closed hypotheses have no row: their entries are to be no garbage
 #pragma omp for
             for (int64_t place = 0; place < rows.sentences * rows.beams; ++place)
-                for (float* entries : {past.keys, past.values}) {
-                    float* const to = entries + entry(past, place, newest);
-                    std::fill(to, to + keys, 0.0f);
-                }
+                for (float* entries : {past.keys, past.values}) put_entry(past, entries, place, newest, nullptr);
         }
 #pragma omp for
         for (int64_t r = 0; r < rows.count; ++r) {
@@ -140,22 +137,27 @@ struct Step {
                 rotate(angles, r, query, shape.heads, shape.width);
                 rotate(angles, r, key, shape.key_heads, shape.width);
             }
-            std::copy(key, key + keys, past.keys + entry(past, place, newest));
-            std::copy(value, value + keys, past.values + entry(past, place, newest));
+            put_entry(past, past.keys, place, newest, key);
+            put_entry(past, past.values, place, newest, value);
             attend(shape, query, past, place / rows.beams, place % rows.beams, query);
         }
         end(0, layer.self_output, a);
     }
 
-    int64_t entry(const Entries& past, int64_t place, int64_t newest) const {
-        return place / rows.beams * past.sentence_stride + (newest + place % rows.beams) * past.entry_stride;
+    // Writes one hypothesis' entry, head by head; of none zeros.
+    void put_entry(const Entries& past, float* entries, int64_t place, int64_t newest, const float* from) const {
+        const int64_t width = layer.shape.width;
+        entries += place / rows.beams * past.sentence_stride + (newest + place % rows.beams) * past.entry_stride;
+        for (int64_t h = 0; h < layer.shape.key_heads; ++h, entries += past.head_stride)
+            if (from) std::copy(from + h * width, from + (h + 1) * width, entries);
+            else std::fill(entries, entries + width, 0.0f);
     }
 
     // Self-attention of whole sentences, (sentences, positions): each row sees those of its own that the mask allows.
     void look_around(const uint8_t* mask) const {
         const int64_t length = rows.beams, keys = layer.key.columns;
         multiply(begin(0), rows.count, {{layer.query, a}, {layer.key, b}, {layer.value, c}}, packed);
-        const Entries sentence{b, c, mask, length, length * keys, keys, length, 0};
+        const Entries sentence{b, c, mask, length, length * keys, layer.shape.width, keys, length, 0};
 #pragma omp for
         for (int64_t r = 0; r < rows.count; ++r) {
             float* const query = a + r * layer.query.columns;

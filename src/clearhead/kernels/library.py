@@ -105,7 +105,7 @@ class Entries(Structure):
 
     _fields_ = (
         ("keys", c_void_p), ("values", c_void_p), ("mask", c_void_p), ("count", c_int64),
-        ("sentence_stride", c_int64), ("entry_stride", c_int64),
+        ("sentence_stride", c_int64), ("head_stride", c_int64), ("entry_stride", c_int64),
         ("mask_sentence_stride", c_int64), ("mask_beam_stride", c_int64),
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ class KeyValueCache:
 
     def __init__(self, key: Float[Tensor, "b h _ d"], capacity: int) -> None:
         sentences, heads, _, width = key.shape
-        self.keys, self.values = (entries_like(key, sentences, heads, capacity, width) for _ in range(2))
+        self.keys, self.values = (key.new_empty(sentences, heads, capacity, width) for _ in range(2))
         self.length = 0
 
     @property
@@ -78,7 +78,7 @@ class KeyValueCache:
         """Only these sentences stay."""
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = entries_like(old, len(sentences), old.size(1), self.capacity, old.size(3))
+            new = old.new_empty(len(sentences), *old.shape[1:])
             new[:, :, : self.length] = old[:, :, : self.length].index_select(0, sentences)
             setattr(self, name, new)
 
@@ -93,7 +93,7 @@ class KeyValueCache:
     def _grow(self, capacity: int) -> None:
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = entries_like(old, old.size(0), old.size(1), capacity, old.size(3))
+            new = old.new_empty(*old.shape[:2], capacity, old.size(3))
             new[:, :, : old.size(2)] = old
             setattr(self, name, new)
 
@@ -154,8 +154,8 @@ class DecoderCache:
         self.past = self.past.index_select(0, sentences)
         for layer in self.layers:
             layer.past.keep_sentences(sentences)
-            layer.memory_key = select_sentences(layer.memory_key, sentences)
-            layer.memory_value = select_sentences(layer.memory_value, sentences)
+            layer.memory_key = layer.memory_key.index_select(0, sentences)
+            layer.memory_value = layer.memory_value.index_select(0, sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask.index_select(0, sentences)
 
@@ -181,12 +181,3 @@ class DecoderCache:
         for layer in self.layers:
             layer.past.keep_entries(entries)
 
-
-def entries_like(like: Tensor, sentences: int, heads: int, entries: int, width: int) -> Float[Tensor, "b h n d"]:
-    """Room for entries. In memory all heads of an entry lie side by side, as they are written and read."""
-    return like.new_empty(sentences, entries, heads, width).transpose(1, 2)
-
-
-def select_sentences(entries: Float[Tensor, "b h n d"], sentences: Int[Tensor, " b2"]) -> Float[Tensor, "b2 h n d"]:
-    """Those of some sentences, in memory as `entries_like` has them."""
-    return entries.transpose(1, 2).index_select(0, sentences).transpose(1, 2)

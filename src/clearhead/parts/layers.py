@@ -108,7 +108,8 @@ class DecoderLayer(nn.Module):
 
     def start_cache(self, memory: Float[Tensor, "b s m"], capacity: int) -> LayerCache:
         """No past yet, and the source's keys and values, projected once."""
-        key, value = self.cross_attention.keys_and_values(memory)
+        # Each head's entries side by side, as every step reads them.
+        key, value = (each.contiguous() for each in self.cross_attention.keys_and_values(memory))
         return LayerCache(KeyValueCache(key, capacity), key, value)
 
 
