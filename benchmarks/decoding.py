@@ -5,8 +5,8 @@ have the lengths of real ones; the base model computes the same (benchmarks/wide
 sentences, each peer with the batch size of those tried that suits it best, Clearhead with its defaults. First the
 outputs are compared token by token.
 
-In float32, and in integers: CTranslate2's of 8 bits, ours too where the processor can, else of 16. Beside those stands how
-many outputs they change.
+In float32, and in integers: CTranslate2's of 8 bits, ours too where the processor can, else of 16. Beside those stands
+how many outputs they change.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from benchmarks.ctranslate2_peer import BACKENDS, CTranslate2
 from benchmarks.ctranslate2_peer import PEER as CTRANSLATE2
 from benchmarks.data import text_files
-from benchmarks.decoding import INTEGERS, LONGEST, generate, share_of_equal
+from benchmarks.decoding import INTEGER, INTEGERS, LONGEST, generate, share_of_equal
 from benchmarks.decoding import PEER as MARIAN
 from benchmarks.harness import OURS, PRESETS, THREADS, Row, cost_rows, run_script, seconds_of
 from benchmarks.peers import copy_to_marian, marian

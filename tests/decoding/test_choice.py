@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.decoding.choice import choose_at_random, choose_best
+from clearhead.decoding.choice import best_candidates, choose_at_random, choose_best
 from clearhead.parts.cache import Rows
 
 SENTENCES, VOCABULARY = 3, 7
@@ -28,7 +28,8 @@ def test_the_best_of_all_continuations_are_chosen(seed, k, data):
     logits[:, :, [0, 3]] = -math.inf
     slots = torch.tensor([k, k - len(ended), max(1, k - len(ended) - 1)])
     rows = Rows(so_far.isfinite())
-    choice = choose_best(so_far, rows.gather(logits), rows.gather(normalizer), rows, slots)
+    candidates = best_candidates(rows.gather(logits), rows.gather(normalizer), k)
+    choice = choose_best(so_far, candidates, rows, slots)
     for row in range(SENTENCES):
         continuations = [
             (so_far[row, place].item() + logits[row, place, token].item() - normalizer[row, place].item(), place, token)

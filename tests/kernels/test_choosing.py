@@ -1,4 +1,4 @@
-"""The logarithm of a sum of exponentials and the largest of a row, natively: against float64 and a whole sort."""
+"""The best logits of a row and the logarithm of their sum, natively: against all logits in float64 and a sort."""
 
 from __future__ import annotations
 
@@ -10,48 +10,69 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead import kernels
+from clearhead.kernels import Panels
 
 pytestmark = pytest.mark.skipif(kernels.library() is None, reason="this machine has no C++ compiler")
+NOBODY = torch.zeros(0, dtype=torch.long)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=80)
 @given(
-    rows=st.integers(0, 5), columns=st.integers(1, 100), size=st.sampled_from([0.0, 1.0, 30.0, 1e4]),
-    hidden=st.booleans(), seed=st.integers(0, 999),
-)  # fmt: skip
-def test_log_sum_exp(rows, columns, size, hidden, seed) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x = size * torch.randn(rows, columns, generator=generator)
-    if hidden:
-        x[:, 1:] = x[:, 1:].masked_fill(torch.rand(rows, columns - 1, generator=generator) < 0.5, -math.inf)
-    expected = x.double().logsumexp(-1)
-    torch.testing.assert_close(kernels.log_sum_exp(x).double(), expected, rtol=1e-6, atol=2e-6)
-
-
-def test_log_sum_exp_of_a_broken_row() -> None:
-    x = torch.zeros(3, 40)
-    x[1, 17] = math.nan
-    x[2, 39] = math.nan
-    assert kernels.log_sum_exp(x).isfinite().tolist() == [True, False, False]
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    rows=st.integers(0, 5), columns=st.integers(1, 100), k=st.integers(1, 12), levels=st.sampled_from([2, 10, 10**6]),
+    rows=st.integers(0, 20), depth=st.integers(1, 20), columns=st.integers(1, 700), k=st.integers(1, 8),
+    size=st.sampled_from([0.1, 3.0, 100.0]), biased=st.booleans(), threads=st.sampled_from([1, 2]),
     seed=st.integers(0, 999),
 )  # fmt: skip
-def test_top_k(rows, columns, k, levels, seed) -> None:
-    """Of equal ones the first; minus infinities too, where there is nothing else."""
+def test_any_shape(rows, depth, columns, k, size, biased, threads, seed) -> None:
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randint(0, levels, (rows, columns), generator=generator).float()
-    x = x.masked_fill(torch.rand(rows, columns, generator=generator) < 0.3, -math.inf)
-    best, places = kernels.top_k(x, k)
-    expected, order = x.sort(dim=-1, descending=True, stable=True)
-    assert torch.equal(best, expected[:, :k])
-    assert torch.equal(places, order[:, :k])
+    x, weight = size * torch.randn(rows, depth, generator=generator), torch.randn(columns, depth, generator=generator)
+    bias = torch.randn(columns, generator=generator) if biased else None
+    k = min(k, columns)
+    banned = torch.randperm(columns, generator=generator)[: min(3, columns - k)]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        normalizers, best, places = Panels(weight, bias).best(x, k, banned)
+    finally:
+        torch.set_num_threads(before)
+
+    logits = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+    near = {"rtol": 1e-5, "atol": 1e-5 * size}
+    torch.testing.assert_close(normalizers.double(), logits.logsumexp(-1), **near)
+    logits[:, banned] = -math.inf
+    torch.testing.assert_close(best.double(), logits.sort(dim=-1, descending=True).values[:, :k], **near)
+    torch.testing.assert_close(best.double(), logits.gather(1, places), **near)
 
 
-def test_strides() -> None:
-    x = torch.randn(40, 3).T
-    torch.testing.assert_close(kernels.log_sum_exp(x), x.logsumexp(-1))
-    assert torch.equal(kernels.top_k(x, 2)[1], x.topk(2).indices)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [1, 30, 1500])
+def test_the_shape_of_a_model(rows: int, threads: int) -> None:
+    """More columns than one look takes, and more rows than one block; of equal logits the first is the better one."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(-2, 3, (rows, 512), generator=generator).float()
+    weight = torch.randint(-1, 2, (2100, 512), generator=generator).float()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        normalizers, best, places = Panels(weight, None).best(x, 5, torch.tensor([0, 1, 3]))
+    finally:
+        torch.set_num_threads(before)
+    logits = x @ weight.T  # small whole numbers: exact, and many of them equal
+    torch.testing.assert_close(normalizers, logits.logsumexp(-1))
+    logits[:, [0, 1, 3]] = -math.inf
+    expected, order = logits.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(best, expected[:, :5])
+    assert torch.equal(places, order[:, :5])
+
+
+def test_fewer_candidates_than_asked_for() -> None:
+    """What is banned is never among them: minus infinity stands in its place."""
+    _, best, places = Panels(torch.eye(4), None).best(torch.ones(2, 4), 4, torch.tensor([0, 1, 3]))
+    assert best.tolist() == [[1.0, -math.inf, -math.inf, -math.inf]] * 2
+    assert places[:, 0].tolist() == [2, 2]
+
+
+def test_a_broken_row_stays_so() -> None:
+    x = torch.ones(3, 4)
+    x[1] = math.nan
+    normalizers, _, _ = Panels(torch.randn(90, 4), None).best(x, 2, NOBODY)
+    assert normalizers.isfinite().tolist() == [True, False, True]

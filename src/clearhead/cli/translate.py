@@ -38,7 +38,9 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="Put score and log-probability before each output.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32; on a CPU int16: faster, nearly as exact; int8: faster still.")] = "float32",
+    precision: Annotated[
+        str, typer.Option(help="float32; on a CPU int16: faster, nearly as exact; int8: faster still.")
+    ] = "float32",
 ) -> None:
     """Translate texts, a file, or standard input, line for line.
 

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clearhead import kernels
 from clearhead.parts.cache import Rows
 
 
@@ -26,12 +25,25 @@ class Choice(NamedTuple):
     tokens: Int[Tensor, "b k"]
 
 
+class Candidates(NamedTuple):
+    """Each hypothesis' own best continuations."""
+
+    gains: Float[Tensor, "r c"]
+    """Their log-probabilities."""
+    tokens: Int[Tensor, "r c"]
+
+
+def best_candidates(logits: Float[Tensor, "r v"], normalizer: Float[Tensor, " r"], count: int) -> Candidates:
+    """The tokens with the largest logits."""
+    if count == 1:
+        best, tokens = logits.max(-1, keepdim=True)
+    else:
+        best, tokens = logits.topk(min(count, logits.size(-1)), dim=-1)
+    return Candidates(best - normalizer[:, None], tokens)
+
+
 def choose_best(
-    log_probabilities: Float[Tensor, "b k"],
-    logits: Float[Tensor, "r v"],
-    normalizer: Float[Tensor, " r"],
-    rows: Rows,
-    slots: Int[Tensor, " b"],
+    log_probabilities: Float[Tensor, "b k"], candidates: Candidates, rows: Rows, slots: Int[Tensor, " b"]
 ) -> Choice:
     """Beam search: of all continuations of a sentence's open hypotheses the best `slots`.
 
@@ -39,12 +51,11 @@ def choose_best(
     own best `k` can be among the best `k` of all.
     """
     k = log_probabilities.size(1)
-    best, tokens = kernels.top_k(logits, k)
-    gains = rows.spread(best - normalizer[:, None])
-    candidates = (log_probabilities[:, :, None] + gains).flatten(1)
-    chosen, places = candidates.topk(k, dim=-1)
-    chosen = chosen.masked_fill(torch.arange(k, device=logits.device) >= slots[:, None], -math.inf)
-    return Choice(chosen, places // best.size(-1), rows.spread(tokens).flatten(1).gather(1, places))
+    continued = (log_probabilities[:, :, None] + rows.spread(candidates.gains)).flatten(1)
+    chosen, places = continued.topk(k, dim=-1)
+    chosen = chosen.masked_fill(torch.arange(k, device=slots.device) >= slots[:, None], -math.inf)
+    tokens = rows.spread(candidates.tokens).flatten(1).gather(1, places)
+    return Choice(chosen, places // candidates.tokens.size(-1), tokens)
 
 
 def choose_at_random(

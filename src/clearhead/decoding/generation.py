@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from clearhead import kernels
-from clearhead.decoding.choice import Choice, choose_at_random, choose_best
+from clearhead.decoding.choice import Choice, best_candidates, choose_at_random, choose_best
 from clearhead.decoding.generation_options import GenerationOptions
 from clearhead.models.gpt import GPT
 from clearhead.parts.cache import Rows
@@ -147,7 +146,7 @@ class RunningTexts:
 
     def choose(self, logits: Float[Tensor, "r v"], rows: Rows) -> Choice:
         """Search or draw."""
-        options, normalizer = self.options, kernels.log_sum_exp(logits)
+        options, normalizer = self.options, logits.logsumexp(-1)
         if options.sample:
             step = self.added.size(-1)
             uniform = torch.tensor([[float(text.draws[step])] for text in self.texts], device=logits.device)
@@ -156,7 +155,7 @@ class RunningTexts:
                 temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
             )  # fmt: skip
         slots = torch.tensor([self.k - len(text.finished) for text in self.texts], device=logits.device)
-        return choose_best(self.log_probabilities, logits, normalizer, rows, slots)
+        return choose_best(self.log_probabilities, best_candidates(logits, normalizer, self.k), rows, slots)
 
     def collect(self) -> Bool[Tensor, "b k"]:
         """Put hypotheses aside that have just ended; says which."""

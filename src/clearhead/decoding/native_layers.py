@@ -6,7 +6,7 @@ looks on: at attention weights, or by a hook.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ def run_natively(model: nn.Module) -> None:
     for name, layer in list(model.named_modules()):
         native = NATIVE.get(type(layer))
         if native is not None and is_known(layer):
-            model.set_submodule(name, native(layer, model.config))
+            model.set_submodule(name, native(layer, cast("ModelConfig", model.config)))
 
 
 def is_known(layer: nn.Module) -> bool:
@@ -58,7 +58,7 @@ class NativeCall:
         self.config = config
         self.modules = list(layer.modules())
         self.attentions = [each for each in self.modules if isinstance(each, ATTENTIONS)]
-        self.norms = [each.norm for each in self.modules if isinstance(each, AddAndNorm)]
+        self.norms: list[Any] = [each.norm for each in self.modules if isinstance(each, AddAndNorm)]
         self.linears = named_linears(self.attentions, layer.feed_forward)
         self.parameters = list(layer.parameters())
         self.pack()
@@ -66,9 +66,10 @@ class NativeCall:
     def pack(self) -> None:
         """Take over what the weights are now."""
         self.packed = [each._version for each in self.parameters]
-        panels = {name: linear.latest_panels() for name, linear in self.linears.items()}
+        packed = {name: linear.latest_panels() for name, linear in self.linears.items()}
+        panels = {name: each for name, each in packed.items() if each is not None}
         self.native: kernels.NativeLayer | None = None
-        if None in panels.values():  # packed on another machine
+        if len(panels) < len(packed):  # these were packed on another machine
             return
         config = self.config
         self.native = kernels.NativeLayer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from clearhead import kernels
@@ -40,6 +41,16 @@ class PackedLinear(nn.Linear):
         if self.packed != [each._version for each in self.sources]:  # somebody has changed them
             self.pack()
         return self.panels
+
+    def best(
+        self, x: Float[Tensor, "r k"], count: int, banned: Int[Tensor, " b"]
+    ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r c"], Int[Tensor, "r c"]] | None:
+        """What one wants to know of logits (`kernels.Panels.best`), without writing them down; `None` where torch
+        is to compute them."""
+        panels = self.latest_panels()
+        if panels is None or not kernels.take(x, self.sources[0]):
+            return None
+        return panels.best(x, min(count, self.out_features), banned)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x @ weight.T + bias`."""

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from clearhead import kernels
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
-from clearhead.decoding.choice import Choice, choose_at_random, choose_best
+from clearhead.decoding.choice import Candidates, Choice, best_candidates, choose_at_random, choose_best
 from clearhead.decoding.options import DecodingOptions
+from clearhead.decoding.packed_linear import PackedLinear
 from clearhead.models.transformer import Memory, Transformer
 from clearhead.parts.cache import Rows
 
@@ -229,11 +229,8 @@ class RunningSentences:
     def advance(self) -> list[Sentence]:
         """Decode one more token of every open hypothesis; returns the sentences that this completes."""
         rows = self.cache.rows = Rows(self.log_probabilities.isfinite())
-        logits = self.model.step(rows.gather(self.ids[:, :, -1:]), self.cache)[:, -1].float()
-        normalizer = kernels.log_sum_exp(logits)
-        logits[:, NEVER_GENERATED] = -math.inf
-        cut = rows.spread(self.force_tokens(logits, rows))
-        choice = self.choose(logits, normalizer, rows)
+        states = self.model.step_states(rows.gather(self.ids[:, :, -1:]), self.cache)[:, -1]
+        choice, cut = self.choose(states, rows)
         if self.k > 1 and not self.options.sample:
             self.ids = self.ids.gather(1, choice.origins[:, :, None].expand_as(self.ids))
             self.cache.follow(choice.origins)
@@ -242,7 +239,7 @@ class RunningSentences:
         ended = (choice.tokens == EOS) & self.log_probabilities.isfinite()
         if not ended.any():
             return []
-        self.collect(ended, cut.gather(1, choice.origins))
+        self.collect(ended, cut)
         self.log_probabilities = self.log_probabilities.masked_fill(ended, -math.inf)
         self.log_probabilities[self.done()] = -math.inf
         still_open = self.log_probabilities.isfinite().any(-1).tolist()
@@ -250,37 +247,44 @@ class RunningSentences:
         self.is_open = still_open
         return done
 
-    def force_tokens(self, logits: Float[Tensor, "r v"], rows: Rows) -> Bool[Tensor, " r"]:
-        """Leave only the prefix' next token, or the end token at the limit; says which hypotheses that cuts short."""
-        forced = torch.full(rows.grid, -1)
-        at_limit = torch.zeros(rows.grid, dtype=torch.bool)
+    def choose(self, states: Float[Tensor, "r m"], rows: Rows) -> tuple[Choice, Bool[Tensor, "b k"]]:
+        """Search or draw; says too which hypotheses are cut short."""
+        options, device = self.options, states.device
+        slots = torch.tensor([self.k - len(sentence.finished) for sentence in self.sentences], device=device)
+        forced = self.forced_tokens()
+        best = None
+        if not forced and not options.sample:
+            best = best_logits(self.model.projection, states, self.k)
+        if best is not None:
+            nobody = torch.zeros(rows.grid, dtype=torch.bool, device=device)
+            return choose_best(self.log_probabilities, best, rows, slots), nobody
+        logits = self.model.projection(states).float()
+        normalizer = logits.logsumexp(-1)
+        logits[:, NEVER_GENERATED] = -math.inf
+        cut = rows.spread(force_tokens(logits, forced, rows))
+        if not options.sample:
+            candidates = best_candidates(logits, normalizer, self.k)
+            choice = choose_best(self.log_probabilities, candidates, rows, slots)
+            return choice, cut.gather(1, choice.origins)
+        draws = [s.draws[min(self.length(s), s.limit)] for s in self.sentences if s.draws is not None]
+        choice = choose_at_random(
+            self.log_probabilities, logits, normalizer, rows, torch.from_numpy(np.stack(draws)).to(device),
+            temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
+        )  # fmt: skip
+        return choice, cut
+
+    def forced_tokens(self) -> dict[int, tuple[int, bool]]:
+        """Of sentences that have no choice: the prefix' next token, or the end token at the limit; and whether the
+        latter."""
+        forced = {}
         for place in (place for place, is_open in enumerate(self.is_open) if is_open):
             sentence = self.sentences[place]
             length = self.length(sentence)
             if length < len(sentence.prefix):
-                forced[place] = sentence.prefix[length]
+                forced[place] = (sentence.prefix[length], False)
             elif length >= sentence.limit:
-                forced[place], at_limit[place] = EOS, True
-        if (forced < 0).all():
-            return torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
-        forced, at_limit = (rows.gather(grid.to(logits.device)) for grid in (forced, at_limit))
-        cut = at_limit & (logits.argmax(-1) != EOS)
-        others = torch.arange(logits.size(-1), device=logits.device) != forced[:, None]
-        logits.masked_fill_(others & (forced >= 0)[:, None], -math.inf)
-        return cut
-
-    def choose(self, logits: Float[Tensor, "r v"], normalizer: Float[Tensor, " r"], rows: Rows) -> Choice:
-        """Search or draw."""
-        options = self.options
-        if not options.sample:
-            slots = torch.tensor([self.k - len(sentence.finished) for sentence in self.sentences], device=logits.device)
-            return choose_best(self.log_probabilities, logits, normalizer, rows, slots)
-        draws = [s.draws[min(self.length(s), s.limit)] for s in self.sentences if s.draws is not None]
-        uniform = torch.from_numpy(np.stack(draws)).to(logits.device)
-        return choose_at_random(
-            self.log_probabilities, logits, normalizer, rows, uniform,
-            temperature=options.temperature, top_k=options.top_k, top_p=options.top_p,
-        )  # fmt: skip
+                forced[place] = (EOS, True)
+        return forced
 
     def collect(self, ended: Bool[Tensor, "b k"], cut: Bool[Tensor, "b k"]) -> None:
         """Put hypotheses that have just ended aside, with their scores."""
@@ -301,3 +305,28 @@ class RunningSentences:
                 if sentence.best(self.options.n_best)[-1].score >= bound:
                     done.append(place)
         return done
+
+
+def best_logits(projection: nn.Linear, states: Float[Tensor, "r m"], count: int) -> Candidates | None:
+    """Each hypothesis' best continuations, without all its logits; `None` where only torch can project."""
+    if not isinstance(projection, PackedLinear):
+        return None
+    found = projection.best(states, count, torch.tensor(NEVER_GENERATED))
+    if found is None:
+        return None
+    normalizer, best, tokens = found
+    return Candidates(best - normalizer[:, None], tokens)
+
+
+def force_tokens(logits: Float[Tensor, "r v"], forced: dict[int, tuple[int, bool]], rows: Rows) -> Bool[Tensor, " r"]:
+    """Leave of these sentences' logits only those of their tokens; says which hypotheses that cuts short."""
+    if not forced:
+        return torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+    tokens, at_limit = torch.full(rows.grid, -1), torch.zeros(rows.grid, dtype=torch.bool)
+    for place, (token, is_limit) in forced.items():
+        tokens[place], at_limit[place] = token, is_limit
+    tokens, at_limit = (rows.gather(grid.to(logits.device)) for grid in (tokens, at_limit))
+    cut = at_limit & (logits.argmax(-1) != EOS)
+    others = torch.arange(logits.size(-1), device=logits.device) != tokens[:, None]
+    logits.masked_fill_(others & (tokens >= 0)[:, None], -math.inf)
+    return cut

@@ -1,5 +1,5 @@
-"""Operators of decoding on a CPU, native. They compute what PyTorch's operators compute, which take their place wherever
-these can't be had.
+"""Operators of decoding on a CPU, native. They compute what PyTorch's operators compute, which take their place
+wherever these can't be had.
 
 Why they are here and what they gain: docs/benchmarks.md, docs/experiments.md. `CLEARHEAD_KERNELS=off` turns them off.
 """
@@ -52,6 +52,19 @@ class Panels:
         x, out = x.contiguous(), x.new_empty(*leading, self.matrix.columns)
         self.multiply(x.data_ptr(), out.data_ptr(), x.numel() // depth, torch.get_num_threads())
         return out
+
+    def best(
+        self, x: Float[Tensor, "r k"], count: int, banned: Int[Tensor, " b"]
+    ) -> tuple[Float[Tensor, " r"], Float[Tensor, "r c"], Int[Tensor, "r c"]]:
+        """Of the logits `x @ weight.T + bias`: the logarithm of the sum of their exponentials, and the `count` largest,
+        the largest first, with their places; those that are `banned` count as minus infinity, and only there."""
+        x, normalizers, best = x.contiguous(), x.new_empty(len(x)), x.new_empty(len(x), count)
+        places = torch.empty(len(x), count, dtype=torch.long)
+        _library().best_logits(
+            byref(self.matrix), x.data_ptr(), banned.data_ptr(), len(banned), normalizers.data_ptr(), best.data_ptr(),
+            places.data_ptr(), len(x), count, torch.get_num_threads(),
+        )  # fmt: skip
+        return normalizers, best, places
 
 
 class Int16Panels(Panels):
@@ -147,7 +160,7 @@ class NativeLayer:
         *,
         places: Int[Tensor, " r"] | None,
         beams: int,
-        rotation: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
+        rotation: tuple[Tensor, Tensor] | None = None,
     ) -> Float[Tensor, "r m"]:
         """The layer's output for each row; the last `beams` entries of the past are written.
 
@@ -179,26 +192,6 @@ class NativeLayer:
             torch.get_num_threads(),
         )  # fmt: skip
         return out
-
-
-def log_sum_exp(x: Float[Tensor, "r n"]) -> Float[Tensor, " r"]:
-    """`log(sum(exp(x)))` of each row."""
-    if not take(x):
-        return x.logsumexp(-1)
-    x, out = x.contiguous(), x.new_empty(len(x))
-    _library().log_sum_exp(x.data_ptr(), out.data_ptr(), *x.shape, torch.get_num_threads())
-    return out
-
-
-def top_k(x: Float[Tensor, "r n"], k: int) -> tuple[Float[Tensor, "r k"], Int[Tensor, "r k"]]:
-    """The `k` largest of each row, the largest first, and where they are."""
-    k = min(k, x.size(-1))
-    if not take(x):
-        return x.topk(k, dim=-1)
-    x, best = x.contiguous(), x.new_empty(len(x), k)
-    places = torch.empty(best.shape, dtype=torch.long)
-    _library().top_k(x.data_ptr(), best.data_ptr(), places.data_ptr(), *x.shape, k, torch.get_num_threads())
-    return best, places
 
 
 def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:

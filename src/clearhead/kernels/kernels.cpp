@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
+
+#include <omp.h>
 
 #include "attention.h"
 #include "products.h"
@@ -193,6 +196,55 @@ struct Step {
     }
 };
 
+// What is known of a row of logits of which some columns were seen.
+struct Best {
+    std::vector<float> values;  // the k largest, the largest first; of equal ones the first
+    std::vector<int64_t> places;
+    float highest = NOTHING, total = 0;  // of all: the largest, and the sum of exponentials divided by its own
+    static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+
+    explicit Best(int64_t k) : values(k, NOTHING), places(k, 0) {}
+
+    // Logits of `columns` columns from `first` on, with room for whole vectors; they don't stay what they are.
+    void see(float* logits, int64_t first, int64_t columns, const int64_t* banned, int64_t bans) {
+        std::fill(logits + columns, logits + (columns + LANES - 1) / LANES * LANES, NOTHING);
+        vector most = vector{} + NOTHING, sums = {};
+        for (int64_t i = 0; i < columns; i += LANES) most = load(logits + i) > most ? load(logits + i) : most;
+        const float high = std::max(highest, largest(most));
+        for (int64_t i = 0; i < columns; i += LANES) sums += exponential(load(logits + i) - high);
+        add(high, sum(sums));
+        for (int64_t i = 0; i < bans; ++i)
+            if (banned[i] >= first && banned[i] < first + columns) logits[banned[i] - first] = NOTHING;
+        for (int64_t i = 0; i < columns; i += LANES) {
+            const whole_numbers larger = load(logits + i) > values.back();
+            int32_t any = 0;
+            for (int lane = 0; lane < LANES; ++lane) any |= larger[lane];
+            if (any)
+                for (int64_t j = i; j < std::min(i + LANES, columns); ++j) offer(logits[j], first + j);
+        }
+    }
+
+    void add(float high, float more) {
+        if (high > highest) total *= std::exp(highest - high);
+        highest = std::max(high, highest);
+        total += more;
+    }
+
+    void offer(float value, int64_t place) {
+        if (!(value > values.back())) return;
+        int64_t at = values.size() - 1;
+        for (; at && value > values[at - 1]; --at) values[at] = values[at - 1], places[at] = places[at - 1];
+        values[at] = value, places[at] = place;
+    }
+
+    // What another one saw, of later columns.
+    void join(const Best& other) {
+        const float high = std::max(highest, other.highest);
+        add(high, other.total * std::exp(other.highest - high));
+        for (size_t i = 0; i < other.values.size(); ++i) offer(other.values[i], other.places[i]);
+    }
+};
+
 }  // namespace
 
 extern "C" {
@@ -251,50 +303,35 @@ void run_layer(const Layer* layer, const float* x, float* out, const Rows* rows,
     }
 }
 
-// The logarithm of the sum of exponentials of each row of x (rows, columns).
-void log_sum_exp(const float* x, float* out, int64_t rows, int64_t columns, int threads) {
-    if (8 * rows * columns < WORTH_A_THREAD) threads = 1;
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t r = 0; r < rows; ++r) {
-        const float* const row = x + r * columns;
-        const int64_t whole = columns / LANES * LANES;
-        vector high = vector{} - std::numeric_limits<float>::infinity();
-        for (int64_t i = 0; i < whole; i += LANES) high = load(row + i) > high ? load(row + i) : high;
-        float most = largest(high);
-        for (int64_t i = whole; i < columns; ++i) most = std::max(most, row[i]);
-        vector sums = {};
-        for (int64_t i = 0; i < whole; i += LANES) sums += exponential(load(row + i) - most);
-        float total = sum(sums);
-        for (int64_t i = whole; i < columns; ++i) total += std::exp(row[i] - most);
-        out[r] = most + std::log(total);
-    }
-}
-
-// The k largest of each row of x (rows, columns), the largest first, and their columns; of equal ones the first.
-void top_k(const float* x, float* best, int64_t* places, int64_t rows, int64_t columns, int64_t k, int threads) {
-    if (8 * rows * columns < WORTH_A_THREAD) threads = 1;
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t r = 0; r < rows; ++r) {
-        const float* const row = x + r * columns;
-        float* const values = best + r * k;
-        int64_t* const where = places + r * k;
-        int64_t found = 0;
-        const auto offer = [&](int64_t column) {
-            if (found == k && !(row[column] > values[k - 1])) return;
-            int64_t at = found < k ? found++ : k - 1;
-            for (; at && row[column] > values[at - 1]; --at) values[at] = values[at - 1], where[at] = where[at - 1];
-            values[at] = row[column], where[at] = column;
-        };
-        int64_t i = 0;
-        for (; i < std::min(k, columns); ++i) offer(i);
-        for (; i + LANES <= columns; i += LANES) {
-            const whole_numbers larger = load(row + i) > values[k - 1];
-            int32_t any = 0;
-            for (int lane = 0; lane < LANES; ++lane) any |= larger[lane];
-            if (any)
-                for (int lane = 0; lane < LANES; ++lane) offer(i + lane);
+// For each row of x (rows, depth): the logarithm of the sum of exponentials of its logits, which are x times the matrix,
+// and the k best of them, the best first, with their columns; those of `banned` not.
+//
+// Logits stay in the cache for as long as it takes to look at them: a vocabulary is wide, and memory is slow.
+void best_logits(const Matrix* matrix, const float* x, const int64_t* banned, int64_t bans, float* normalizers,
+                 float* best, int64_t* places, int64_t rows, int64_t k, int threads) {
+    if (rows * matrix->depth * matrix->columns < WORTH_A_THREAD) threads = 1;
+    const int64_t most = rows_at_once(matrix->depth);
+    for (; rows > most; rows -= most, x += most * matrix->depth, normalizers += most, best += most * k, places += most * k)
+        best_logits(matrix, x, banned, bans, normalizers, best, places, most, k, threads);
+    const int64_t block = std::clamp<int64_t>((1 << 16) / std::max<int64_t>(rows, 1) / COLUMNS, 1, 16) * COLUMNS;
+    const int64_t for_rows = room_for(rows, matrix->depth);
+    float* const packed = room(for_rows + threads * rows * block);
+    std::vector<Best> found(threads * rows, Best(k));
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        const int64_t thread = omp_get_thread_num();
+        float* const logits = packed + for_rows + thread * rows * block;
+        Best* const mine = &found[thread * rows];
+        multiply_blocks(*matrix, x, rows, block, packed, logits, [&](int64_t first, int64_t columns) {
+            for (int64_t r = 0; r < rows; ++r) mine[r].see(logits + r * block, first, columns, banned, bans);
+        });
+#pragma omp for
+        for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t other = 1; other < threads; ++other) found[r].join(found[other * rows + r]);
+            normalizers[r] = found[r].highest + std::log(found[r].total);
+            std::copy_n(found[r].values.data(), k, best + r * k);
+            std::copy_n(found[r].places.data(), k, places + r * k);
         }
-        for (; i < columns; ++i) offer(i);
     }
 }
 

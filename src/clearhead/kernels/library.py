@@ -15,6 +15,7 @@ import tempfile
 from ctypes import CDLL, POINTER, Structure, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 HEADERS = ("vectors.h", "products.h", "attention.h")
@@ -64,18 +65,21 @@ def processor() -> str:
 def load(path: Path) -> CDLL:
     """Open the library and say what its functions take."""
     found = CDLL(str(path))  # torch is loaded by now, and so the OpenMP that is found is torch's
-    functions: dict[str, tuple[list[type], type | None]] = {
+    functions: dict[str, tuple[list[Any], Any]] = {
         "panel_columns": ([], c_int),
         "has_int16": ([], c_int),
         "has_int8": ([], c_int),
         "packed_product": ([POINTER(Matrix), c_void_p, c_void_p, c_int64, c_int], None),
         "run_layer": (
-            [POINTER(Layer), c_void_p, c_void_p, POINTER(Rows), POINTER(Entries), POINTER(Entries), POINTER(Angles)]
-            + [c_void_p, c_int],
+            [
+                POINTER(Layer), c_void_p, c_void_p, POINTER(Rows), POINTER(Entries), POINTER(Entries), POINTER(Angles),
+                c_void_p, c_int,
+            ],
             None,
         ),
-        "log_sum_exp": ([c_void_p, c_void_p, c_int64, c_int64, c_int], None),
-        "top_k": ([c_void_p] * 3 + [c_int64] * 3 + [c_int], None),
+        "best_logits": (
+            [POINTER(Matrix), c_void_p, c_void_p, c_int64] + [c_void_p] * 3 + [c_int64, c_int64, c_int], None,
+        ),
     }  # fmt: skip
     if found.has_int16():
         functions["quantize_rows"] = ([c_void_p] * 3 + [c_int64] * 2, None)

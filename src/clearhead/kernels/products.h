@@ -184,7 +184,8 @@ inline void put(const vector (&row)[2], float* out, int64_t columns) {
 // R rows of x, as (steps, R), times P panels that follow one another. With few rows several panels at a time keep the
 // processor busy; the order of the sum is the same, and so is the result to the last bit.
 template <typename Kind, int R, int P>
-void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, const Scale* scales, float* out) {
+void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, const Scale* scales, float* out,
+          int64_t stride) {
     constexpr int V = 2 * P;
     const int64_t steps = (matrix.depth + Kind::together - 1) / Kind::together;
     typename Kind::several sums[R][V] = {};
@@ -206,7 +207,7 @@ void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, 
                 row[side] = Kind::result(sums[r][2 * p + side], scales[r], matrix, at);
                 if (matrix.bias) row[side] += load(matrix.bias + at);
             });
-            put(row, out + r * matrix.columns + column + p * COLUMNS, matrix.columns - column - p * COLUMNS);
+            put(row, out + r * stride + p * COLUMNS, matrix.columns - column - p * COLUMNS);
         });
     });
 }
@@ -223,15 +224,17 @@ struct Product {
     float* out;
 };
 
-// The tiles of some rows, laid out in groups, times the panels from column `first` up to `end`.
+// Some rows, laid out in groups, times the panels from column `first` up to `end`; out (rows, end - first), its rows
+// `stride` apart.
 template <typename Kind>
 void multiply_panels(const Matrix& matrix, int64_t first, int64_t end, const typename Kind::number* packed,
-                     const Scale* scales, float* out, int64_t rows) {
+                     const Scale* scales, int64_t rows, float* out, int64_t stride) {
     const int64_t steps = (matrix.depth + Kind::together - 1) / Kind::together;
     for (int64_t r = 0; r < rows; r += ROWS)
         as_constant<ROWS>(std::min<int64_t>(ROWS, rows - r), [&](auto count) {
             const auto multiply_tile = [&](auto panels, int64_t column) {
-                tile<Kind, count, panels>(matrix, column, packed + r * steps, scales + r, out + r * matrix.columns);
+                tile<Kind, count, panels>(matrix, column, packed + r * steps, scales + r,
+                                          out + r * stride + column - first, stride);
             };
             constexpr int wide = count <= 2 ? 4 / count : 1;
             int64_t column = first;
@@ -241,42 +244,70 @@ void multiply_panels(const Matrix& matrix, int64_t first, int64_t end, const typ
         });
 }
 
+// Rows of x, laid out in groups of a tile's.
 template <typename Kind>
-void multiply_as(const float* x, int64_t rows, int64_t depth, std::initializer_list<Product> products, float* room) {
-    typedef typename Kind::number number;
-    const int64_t steps = (depth + Kind::together - 1) / Kind::together, most = rows_at_once(depth);
-    Scale* const scales = reinterpret_cast<Scale*>(room + std::min(rows, most) * depth);
-    number* const packed = reinterpret_cast<number*>(room);
-    for (int64_t start = 0; start < rows; start += most) {
-        const int64_t size = std::min(most, rows - start), columns = size <= 2 ? 4 * COLUMNS : COLUMNS;
+void lay_out(const float* x, int64_t rows, int64_t depth, typename Kind::number* packed, Scale* scales) {
+    const int64_t steps = (depth + Kind::together - 1) / Kind::together;
 #pragma omp for
-        for (int64_t r = 0; r < size; ++r) {
-            const int64_t first = r / ROWS * ROWS, group = std::min<int64_t>(ROWS, size - first);
-            number* const to = packed + first * steps + r - first;
-            scales[r] = Kind::pack(x + (start + r) * depth, depth, to, group);
-        }
-        for (const auto& [matrix, out] : products) {
-            float* const block = out + start * matrix.columns;
-#pragma omp for nowait
-            for (int64_t first = 0; first < matrix.columns; first += columns)
-                multiply_panels<Kind>(matrix, first, std::min(matrix.columns, first + columns), packed, scales, block,
-                                      size);
-        }
-#pragma omp barrier
+    for (int64_t r = 0; r < rows; ++r) {
+        const int64_t first = r / ROWS * ROWS, group = std::min<int64_t>(ROWS, rows - first);
+        scales[r] = Kind::pack(x + r * depth, depth, packed + first * steps + r - first, group);
     }
+}
+
+// Calls `what` with the kind of a matrix' numbers.
+template <typename What>
+void as_kind(const Matrix& matrix, const What& what) {
+#if HAS_INT8
+    if (matrix.sums) return what(Int8());
+#endif
+#if HAS_INT16
+    if (matrix.steps) return what(Int16());
+#endif
+    what(Floats());
 }
 
 // Each product's out (rows, columns) = x (rows, depth) times its matrix, plus its bias; the matrices are of one kind and
 // depth. All threads of a team call it together.
 inline void multiply(const float* x, int64_t rows, std::initializer_list<Product> products, float* room) {
-    const Matrix& first = products.begin()->matrix;
-#if HAS_INT8
-    if (first.sums) return multiply_as<Int8>(x, rows, first.depth, products, room);
-#endif
-#if HAS_INT16
-    if (first.steps) return multiply_as<Int16>(x, rows, first.depth, products, room);
-#endif
-    multiply_as<Floats>(x, rows, first.depth, products, room);
+    const int64_t depth = products.begin()->matrix.depth, most = rows_at_once(depth);
+    Scale* const scales = reinterpret_cast<Scale*>(room + std::min(rows, most) * depth);
+    as_kind(products.begin()->matrix, [&](auto kind) {
+        typedef decltype(kind) Kind;
+        auto* const packed = reinterpret_cast<typename Kind::number*>(room);
+        for (int64_t start = 0; start < rows; start += most) {
+            const int64_t size = std::min(most, rows - start), block = size <= 2 ? 4 * COLUMNS : COLUMNS;
+            lay_out<Kind>(x + start * depth, size, depth, packed, scales);
+            for (const auto& [matrix, out] : products) {
+                const int64_t columns = matrix.columns;
+                float* const to = out + start * columns;
+#pragma omp for nowait
+                for (int64_t first = 0; first < columns; first += block)
+                    multiply_panels<Kind>(matrix, first, std::min(columns, first + block), packed, scales, size,
+                                          to + first, columns);
+            }
+#pragma omp barrier
+        }
+    });
+}
+
+// The same for one matrix of which nobody needs all columns at once: `look` is called behind every `block` of them, in
+// each thread's own `out` (rows, block), with the first and their number.
+template <typename Look>
+void multiply_blocks(const Matrix& matrix, const float* x, int64_t rows, int64_t block, float* room, float* out,
+                     const Look& look) {
+    Scale* const scales = reinterpret_cast<Scale*>(room + rows * matrix.depth);
+    as_kind(matrix, [&](auto kind) {
+        typedef decltype(kind) Kind;
+        auto* const packed = reinterpret_cast<typename Kind::number*>(room);
+        lay_out<Kind>(x, rows, matrix.depth, packed, scales);
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < matrix.columns; first += block) {
+            const int64_t end = std::min(matrix.columns, first + block);
+            multiply_panels<Kind>(matrix, first, end, packed, scales, rows, out, block);
+            look(first, end - first);
+        }
+    });
 }
 
 }  // namespace

@@ -102,8 +102,11 @@ class Transformer(nn.Module):
 
     def step(self, ids: Int[Tensor, "r q"], cache: DecoderCache) -> Float[Tensor, "r q v"]:
         """Logits behind the next `q` tokens of each open hypothesis; equal to `forward` over all tokens at once."""
-        x = self.positions(self.target_embedding(ids), start=cache.positions())
-        return self.projection(self.decoder.step(x, cache))
+        return self.projection(self.step_states(ids, cache))
+
+    def step_states(self, ids: Int[Tensor, "r q"], cache: DecoderCache) -> Float[Tensor, "r q m"]:
+        """What `step` projects to the vocabulary."""
+        return self.decoder.step(self.positions(self.target_embedding(ids), start=cache.positions()), cache)
 
 
 def parameter_names(model: nn.Module) -> dict[str, nn.Parameter]:

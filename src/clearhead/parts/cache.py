@@ -180,4 +180,3 @@ class DecoderCache:
         self.past = self.past.gather(2, entries[:, None].expand(-1, self.past.size(1), -1))
         for layer in self.layers:
             layer.past.keep_entries(entries)
-
