@@ -11,6 +11,7 @@ from clearhead.decoding.encoder import TextEncoder
 from clearhead.decoding.generator import TextGenerator
 from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.native_layers import run_natively
+from clearhead.decoding.packed_linear import PackedLinear
 from clearhead.decoding.translator import Translator, require_room
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, RunError
@@ -63,12 +64,13 @@ def lay_out_mapped(model: nn.Module, path: Path, precision: str = "float32") -> 
                 continue
             unread = linear.weight
             with safe_open(str(path), framework="pt") as file:
-                linear.weight = read = nn.Parameter(file.get_tensor(first_names[id(unread)]))
+                linear.weight = nn.Parameter(file.get_tensor(first_names[id(unread)]))
             holder = nn.ModuleDict({name: linear})
             lay_out_for_few_rows(holder, precision)
             laid_out = holder[name]
-            if laid_out.weight is read:  # what is multiplied is a copy
-                laid_out.weight = unread
+            if isinstance(laid_out, PackedLinear):  # what is multiplied is a copy
+                laid_out.weight = laid_out.sources[0] = unread
+                laid_out.packed[0] = unread._version
             module.add_module(name, laid_out)
     run_natively(model)
 
