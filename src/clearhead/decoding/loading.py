@@ -31,11 +31,11 @@ def load(
     Args:
         run: the folder.
         device: where to run the model.
-        precision: of matrix products of decoding on a CPU: "float32", or "int16", which is faster and nearly as exact.
+        precision: of matrix products on a CPU: "float32", or "int16", which is faster and nearly as exact.
 
     Raises:
         RunError: the folder holds no model that is ready to use.
-        ConfigError: the machine can't multiply in that precision, or the model doesn't decode.
+        ConfigError: the machine can't multiply in that precision.
     """
     folder = RunFolder(run).require()
     if folder.read_config().architecture == "encoder-decoder":
@@ -44,10 +44,7 @@ def load(
     model = map_model(folder.read_config(), folder.model)
     require_room(folder, folder.shared_tokenizer, tokenizer.vocab_size, model.config.target_vocab)
     model = model.to(resolve_device(device)).eval()
-    if isinstance(model, GPT):  # decoding is products of a few rows
-        lay_out_mapped(model, folder.model, precision)
-    elif precision != "float32":
-        raise ConfigError(f"precision = {precision!r}: only decoding has that, and this model doesn't decode")
+    lay_out_mapped(model, folder.model, precision)
     return TextGenerator(model, tokenizer) if isinstance(model, GPT) else encoder_of(model, tokenizer)
 
 
