@@ -1,7 +1,7 @@
 """How many tokens a second a language model adds: Clearhead beside transformers' `generate`, with the same weights.
 
 SmolLM2-135M in float32, greedy, `TOKENS` new tokens for one prompt and for eight of different lengths. `generate` runs
-with those of its own settings that suit it best. First the tokens of both are compared.
+with those of its own settings that suit it best. First the tokens of both are compared. Then the same in int16.
 
 At batch 1 a token needs every weight once, and hardly anything twice. So besides the rate there is the share of what
 the machine's memory could give: bytes of weights for a token, over the rate at which sums of large arrays are read.
@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 
-import clearhead
 from benchmarks.harness import OURS, THREADS, Row, run_script, seconds_of, take_turns, throughput_rows
 from benchmarks.published import exported, imported, smollm2_file, transformers
 from clearhead.decoding.generation import generate
 from clearhead.decoding.generation_options import GenerationOptions
 from clearhead.decoding.generator import TextGenerator
+from clearhead.decoding.loading import load_generator
 from clearhead.models.gpt import GPT
 
 PEER = "transformers (LLaMA)"
+INT16 = "clearhead, int16"
 TOKENS = 128
 PROMPTS = (
     "The history of the printing press begins",
@@ -71,7 +72,7 @@ def memory_rate() -> float:
     return MEMORY / min(seconds_of(numbers.sum) for _ in range(10))
 
 
-def measure_batch(generator: TextGenerator, peer: Any, size: int, *, quick: bool) -> list[Row]:
+def measure_batch(generator: TextGenerator, rounded: TextGenerator, peer: Any, size: int, *, quick: bool) -> list[Row]:
     """The rows of one batch size."""
     tokens = 16 if quick else TOKENS
     prompts = generator.tokenizer.encode_batch(PROMPTS[:size])
@@ -81,19 +82,27 @@ def measure_batch(generator: TextGenerator, peer: Any, size: int, *, quick: bool
     }
     best = min(trial, key=lambda name: trial[name])
     print("  " + ", ".join(f"{name}: {seconds:.2f} s" for name, seconds in trial.items()))
+    their_name = f"{PEER}, {best}"
     systems = {
         OURS: partial(ours, generator.model, prompts, tokens),
-        f"{PEER}, {best}": partial(theirs, peer, prompts, tokens, **SETTINGS[best]),
+        their_name: partial(theirs, peer, prompts, tokens, **SETTINGS[best]),
+        INT16: partial(ours, rounded.model, prompts, tokens),
     }
-    if len({str(work()) for work in systems.values()}) > 1:
+    exact, expected, nearly = (work() for work in systems.values())
+    if exact != expected:
         raise RuntimeError("the two go on differently: nothing to compare")
-    print(f"  {size * tokens} tokens equal")
+    same = [one == other for one, other in zip(nearly, exact, strict=True)]
+    print(f"  {size * tokens} tokens equal; in int16 {sum(same)} of {size} texts the same")
     seconds = take_turns(systems, rounds=1 if quick else ROUNDS)
     weights = sum(parameter.nbytes for parameter in generator.model.parameters())
     share = weights * tokens / memory_rate() if size == 1 else None  # seconds that memory alone would take
-    return throughput_rows(
-        f"generation, SmolLM2-135M, batch {size}", seconds, amount=size * tokens, unit="tokens/s", share_of_peak=share
-    )
+    work, amount = f"generation, SmolLM2-135M, batch {size}", size * tokens
+    in_float32 = {name: seconds[name] for name in (OURS, their_name)}
+    in_int16 = {OURS: seconds[INT16], f"{their_name}, float32": seconds[their_name]}
+    return [
+        *throughput_rows(work, in_float32, amount=amount, unit="tokens/s", share_of_peak=share),
+        *throughput_rows(f"{work}, int16", in_int16, amount=amount, unit="tokens/s"),
+    ]
 
 
 def measure(quick: bool) -> list[Row]:
@@ -102,11 +111,10 @@ def measure(quick: bool) -> list[Row]:
     if file is None:
         return []
     run = imported(file, "smollm2")
-    generator = clearhead.load(run.path, device="cpu")
-    assert isinstance(generator, TextGenerator)
+    generator, rounded = (load_generator(run.path, device="cpu", precision=name) for name in ("float32", "int16"))
     peer = transformers().AutoModelForCausalLM.from_pretrained(exported(run), dtype=torch.float32).eval()
     peer.generation_config.eos_token_id = None  # every text gets all of its tokens
-    return [row for size in (1, 8) for row in measure_batch(generator, peer, size, quick=quick)]
+    return [row for size in (1, 8) for row in measure_batch(generator, rounded, peer, size, quick=quick)]
 
 
 if __name__ == "__main__":

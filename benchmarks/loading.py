@@ -6,7 +6,9 @@ file counts as far as it has been read. `and a token` generates one, so that eve
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -22,6 +24,9 @@ PROMPT = "The sea is"
 
 def resident_bytes() -> int:
     """The largest resident set of this process so far."""
+    with contextlib.suppress(FileNotFoundError):  # Linux: what `getrusage` says begins with the parent's
+        status = Path("/proc/self/status").read_text("utf-8")
+        return 1024 * int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

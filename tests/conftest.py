@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
 import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,3 +56,28 @@ def half_trained(letters) -> Transformer:
         loss.backward()
         optimizer.step()
     return model.requires_grad_(False).eval()
+
+
+@pytest.fixture(scope="session")
+def marian_tokenizers(tmp_path_factory) -> Callable[..., Path]:
+    """`marian_tokenizers(sources, targets)`: a folder with the tokenizers of a Marian model, made for these texts."""
+    sentencepiece = pytest.importorskip("sentencepiece", reason="needs the sentencepiece package")
+
+    def make(sources: Sequence[str], targets: Sequence[str], languages: Sequence[str] = ()) -> Path:
+        path = tmp_path_factory.mktemp("opus-mt")
+        pieces = ["</s>", "<unk>", *languages]
+        for side, texts in (("source", sources), ("target", targets)):
+            model = io.BytesIO()
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter([*texts] * 10), model_writer=model, vocab_size=60, minloglevel=3,
+                hard_vocab_limit=False,
+            )  # fmt: skip
+            (path / f"{side}.spm").write_bytes(model.getvalue())
+            loaded = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+            pieces += [loaded.id_to_piece(id) for id in range(loaded.get_piece_size())]
+        vocabulary = {piece: id for id, piece in enumerate(dict.fromkeys(p for p in pieces if p != "<s>"))}
+        vocabulary["<pad>"] = len(vocabulary)
+        (path / "vocab.json").write_text(json.dumps(vocabulary))
+        return path
+
+    return make

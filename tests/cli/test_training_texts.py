@@ -62,6 +62,9 @@ def test_a_gpt_by_the_commands(train, command, tmp_path: Path) -> None:
     shown = command("inspect", folder, "a cat").out
     assert "self-attention" in shown
     assert "probability" in shown
+    for name, options in (("map.png", ["--layer", "0"]), ("grid.png", ["--grid"])):
+        assert command("inspect", folder, "a cat", "--png", tmp_path / name, *options).code == 0
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert command("doctor", folder, "--quick").code == 0
     assert command("export", folder, "--to", "hf", "-o", tmp_path / "hf").code == 0
     assert json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())["bos_token"] == "<s>"

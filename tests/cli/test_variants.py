@@ -8,6 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import clearhead
+from clearhead import kernels
 from clearhead.cli.app import main
 from clearhead.errors import ConfigError, DataError
 from clearhead.interchange.hugging_face import write_folder
@@ -104,6 +105,23 @@ def test_command_and_package_agree(text_run, capfd, tmp_path):
     for prompt, text in zip(prompts, expected, strict=True):
         assert run("generate", text_run, prompt, "--max-new-tokens", 12) == 0
         assert capfd.readouterr().out == text + "\n"
+
+
+@pytest.mark.skipif(not kernels.has("int16"), reason="this processor has no AVX2")
+def test_int16_is_nearly_float32(text_run, bert_run, capfd):
+    exact, rounded = (clearhead.load(text_run, device="cpu", precision=name) for name in ("float32", "int16"))
+    (one,), (other,) = (generator.continuations(["The"], max_new_tokens=12) for generator in (exact, rounded))
+    assert other.ids == one.ids
+    assert other.log_probability == pytest.approx(one.log_probability, abs=0.02)
+    assert other.log_probability != one.log_probability
+    capfd.readouterr()
+    assert run("generate", text_run, "The", "--max-new-tokens", 12, "--precision", "int16", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["log_probability"] == other.log_probability
+    assert run("generate", text_run, "The", "--precision", "int4") == 2
+    assert "has to be" in capfd.readouterr().err
+    one, other = (clearhead.load(bert_run, device="cpu", precision=name) for name in ("float32", "int16"))
+    difference = (one.vectors(["the dog runs"]) - other.vectors(["the dog runs"])).abs().max()
+    assert 0 < difference < 0.01
 
 
 @pytest.mark.parametrize("options", [{}, {"sample": True, "temperature": 3.0}, {"sample": True, "top_k": 9, "seed": 2}])

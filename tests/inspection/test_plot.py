@@ -6,9 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from clearhead.errors import ConfigError
 from clearhead.inspection.plot import literal, save_figure
+from clearhead.inspection.text import TextInspection
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'clearhead[plot]'")
 
@@ -41,6 +43,21 @@ def test_a_grid_has_layers_down_and_heads_across(inspection):
     figure.draw_without_rendering()
     rows = {round(figure.axes[3 * layer].get_position().y0, 3) for layer in range(4)}
     assert len(rows) == 4
+
+
+def test_maps_of_a_text_are_drawn_as_they_are():
+    maps = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    inspection = TextInspection(["<s>", "a", "$", "b"], maps, [("", 0.0)] * 4, [1.0] * 4)
+    axes = inspection.plot(1, 2).axes[0]
+    assert np.array_equal(axes.images[0].get_array(), maps[1, 2].numpy())
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert [label.get_text() for label in labels] == ["<s>", "a", r"\$", "b"]
+    assert axes.get_title() == "self-attention, layer 1, head 2"
+    np.testing.assert_allclose(inspection.plot(0).axes[0].images[0].get_array(), maps[0].mean(0), rtol=1e-6)
+    grid = inspection.plot()
+    assert [axes.images[0].get_array().tolist() for axes in grid.axes] == maps.flatten(0, 1).tolist()
+    with pytest.raises(ConfigError, match="no layer 2"):
+        inspection.plot(2)
 
 
 @pytest.mark.parametrize("name", ["map.png", "map.svg", "map.pdf", "MAP.PNG"])

@@ -1,6 +1,5 @@
 """Marian's tokenizers beside those of transformers, on SentencePiece models trained here."""
 
-import io
 import json
 import warnings
 
@@ -8,8 +7,6 @@ import pytest
 
 from clearhead.text.control import Control
 from clearhead.text.marian import MarianTokenizer, vocabulary_order
-
-sentencepiece = pytest.importorskip("sentencepiece", reason="needs the sentencepiece package")
 
 SOURCES = ["The cat sat on the mat.", "A dog runs through the snow.", "Where is the dog? It is there, on the mat!"]
 TARGETS = ["Die Katze saß auf der Matte.", "Ein Hund läuft durch den Schnee.", "Wo ist der Hund? Er ist dort!"]
@@ -20,21 +17,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("opus-mt-en-de")
-    pieces = ["</s>", "<unk>", ">>de<<"]
-    for side, texts in (("source", SOURCES), ("target", TARGETS)):
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts * 10), model_writer=model, vocab_size=60, minloglevel=3, hard_vocab_limit=False
-        )
-        (path / f"{side}.spm").write_bytes(model.getvalue())
-        loaded = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-        pieces += [loaded.id_to_piece(id) for id in range(loaded.get_piece_size())]
-    vocabulary = {piece: id for id, piece in enumerate(dict.fromkeys([p for p in pieces if p != "<s>"]))}
-    vocabulary["<pad>"] = len(vocabulary)
-    (path / "vocab.json").write_text(json.dumps(vocabulary))
-    return path
+def folder(marian_tokenizers):
+    return marian_tokenizers(SOURCES, TARGETS, [">>de<<"])
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def inspect(
     source token it is aligned to, and what could have been written instead. --html writes a page with all heads of
     all layers. --training shows losses and learning rate, and gradients, activations, updates and heads by layer where
     the recipe's [diagnostics] recorded them.
-    For a text in a GPT, a LLaMA or a BERT: a map, and how likely each of its tokens is.
+    For a text in a GPT, a LLaMA or a BERT: a map, and how likely each of its tokens is; --png draws.
 
     \b
     Examples:
@@ -103,9 +103,11 @@ def inspect(
     if metric is not None:
         check_names([metric], "13a")
     if has_one_side(run):
-        if heads or ablate_heads or without or html or png:
-            raise ConfigError(f"{run}: of a model with one side there is a text's map in the terminal, and no more yet")
-        inspect_text(run, text, layer=layer, head=head, device=device, console=console)
+        if heads or ablate_heads or without or html:
+            raise ConfigError(
+                f"{run}: of a model with one side there are a text's maps, here or with --png; no more yet"
+            )
+        inspect_text(run, text, layer=layer, head=head, png=png, grid=grid, device=device, console=console)
         return
     translator = load(run, device=device)
     with ExitStack() as stack:

@@ -17,9 +17,10 @@ def has_one_side(run: Path) -> bool:
 
 
 def inspect_text(
-    run: Path, text: str | None, *, layer: int | None, head: int | None, device: str, console: Console
-) -> None:
-    """Print a map of one head, by default the sharpest, and a line for each token."""
+    run: Path, text: str | None, *,
+    layer: int | None, head: int | None, png: Path | None, grid: bool, device: str, console: Console,
+) -> None:  # fmt: skip
+    """Print a map of one head, by default the sharpest, and a line for each token; draw that map or all to a file."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -33,6 +34,8 @@ def inspect_text(
         raise ConfigError(f"{run}: of a model with one side a text can be looked into: give one")
     if layer is None and head is not None:
         raise ConfigError(f"--head {head} of which layer? Give --layer too")
+    if grid and png is None:
+        raise ConfigError("--grid says what --png FILE draws; give that too")
     loaded = load(run, device=device)
     assert not isinstance(loaded, Translator)
     tokenizer = loaded.tokenizer
@@ -56,3 +59,8 @@ def inspect_text(
         table.add_row(escape(token), *said)
     console.print()
     console.print(table, soft_wrap=not console.is_terminal)
+    if png is not None:
+        from clearhead.inspection.plot import save_figure
+
+        save_figure(found.plot() if grid else found.plot(layer, head), png)
+        console.print(f"\n{png}: written", markup=False, soft_wrap=True)

@@ -15,8 +15,8 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.models.bert import BERT
 from clearhead.text.pretrained import PretrainedTokenizer
 
-BATCH_TOKENS = 1_024
-"""Tokens, padding included, of a batch: what is between two matrices stays in a processor's cache then."""
+BATCH_TOKENS = 256
+"""Tokens, padding included, of a batch: what is between two matrices stays in a core's own cache then."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from clearhead.decoding.encoder import TextEncoder
 from clearhead.decoding.generator import TextGenerator
 from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.native_layers import run_natively
+from clearhead.decoding.packed_linear import PackedLinear
 from clearhead.decoding.translator import Translator, require_room
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, RunError
@@ -22,24 +23,32 @@ from clearhead.text.loading import load_language_tokenizer
 from clearhead.text.pretrained import PretrainedTokenizer
 
 
-def load(run: Path | str, *, device: str = "auto") -> Translator | TextGenerator | TextEncoder:
+def load(
+    run: Path | str, *, device: str = "auto", precision: str = "float32"
+) -> Translator | TextGenerator | TextEncoder:
     """Load a run folder: a `Translator`, or, for a model with one side, a `TextGenerator` or a `TextEncoder`.
 
-    Raises `RunError` when the folder holds no model that is ready to use.
+    Args:
+        run: the folder.
+        device: where to run the model.
+        precision: of matrix products on a CPU: "float32", or "int16", which is faster and nearly as exact.
+
+    Raises:
+        RunError: the folder holds no model that is ready to use.
+        ConfigError: the machine can't multiply in that precision.
     """
     folder = RunFolder(run).require()
     if folder.read_config().architecture == "encoder-decoder":
-        return Translator.load(run, device=device)
+        return Translator.load(run, device=device, precision=precision)
     tokenizer = load_language_tokenizer(folder)
     model = map_model(folder.read_config(), folder.model)
     require_room(folder, folder.shared_tokenizer, tokenizer.vocab_size, model.config.target_vocab)
     model = model.to(resolve_device(device)).eval()
-    if isinstance(model, GPT):  # decoding is products of a few rows
-        lay_out_mapped(model, folder.model)
+    lay_out_mapped(model, folder.model, precision)
     return TextGenerator(model, tokenizer) if isinstance(model, GPT) else encoder_of(model, tokenizer)
 
 
-def lay_out_mapped(model: nn.Module, path: Path) -> None:
+def lay_out_mapped(model: nn.Module, path: Path, precision: str = "float32") -> None:
     """`lay_out_for_few_rows` for the model of a mapped file, without having any matrix in memory twice.
 
     What was read of a mapping takes memory as long as there is the mapping. So each module's matrices are read from one
@@ -52,12 +61,13 @@ def lay_out_mapped(model: nn.Module, path: Path) -> None:
                 continue
             unread = linear.weight
             with safe_open(str(path), framework="pt") as file:
-                linear.weight = read = nn.Parameter(file.get_tensor(first_names[id(unread)]))
+                linear.weight = nn.Parameter(file.get_tensor(first_names[id(unread)]))
             holder = nn.ModuleDict({name: linear})
-            lay_out_for_few_rows(holder)
+            lay_out_for_few_rows(holder, precision)
             laid_out = holder[name]
-            if laid_out.weight is read:  # what is multiplied is a copy
-                laid_out.weight = unread
+            if isinstance(laid_out, PackedLinear):  # what is multiplied is a copy
+                laid_out.weight = laid_out.sources[0] = unread
+                laid_out.packed[0] = unread._version
             module.add_module(name, laid_out)
     run_natively(model)
 
@@ -69,9 +79,9 @@ def encoder_of(model: object, tokenizer: PretrainedTokenizer) -> TextEncoder:
     return TextEncoder(model, tokenizer)
 
 
-def load_generator(run: Path | str, *, device: str = "auto") -> TextGenerator:
+def load_generator(run: Path | str, *, device: str = "auto", precision: str = "float32") -> TextGenerator:
     """Load a model that goes on with texts. Raises `ConfigError` for another kind."""
-    found = load(run, device=device)
+    found = load(run, device=device, precision=precision)
     if not isinstance(found, TextGenerator):
         raise ConfigError(f"{run}: holds a {found.model.config.architecture}, which doesn't go on with texts")
     return found

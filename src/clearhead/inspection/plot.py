@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from clearhead.inspection.sentence import Inspection
+    from clearhead.inspection.text import TextInspection
 
 FONTS = [
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "Noto Sans Devanagari",
@@ -40,25 +41,53 @@ def plot_map(inspection: Inspection, kind: str, layer: int, head: int | None = N
     Raises `ConfigError` for a layer or a head that there is not, or when matplotlib is missing.
     """
     weights = inspection.weights(kind, layer, head)
-    queries, keys = inspection.labels(kind)
-    size = (max(3.0, CELL * len(keys) + MARGIN), max(2.4, CELL * len(queries) + MARGIN))
-    figure = new_figure(size)
-    axes = figure.add_subplot()
-    image = draw_weights(axes, weights)
-    label_tokens(axes, queries, keys)
-    axes.set_ylabel(AXES[kind][0])
-    axes.set_xlabel(AXES[kind][1])
-    axes.set_title(f"{TITLES[kind]}, layer {layer}, {'mean of all heads' if head is None else f'head {head}'}")
-    figure.colorbar(image, ax=axes, shrink=0.8, label="weight")
-    return figure
+    return draw_map(weights, *inspection.labels(kind), AXES[kind], map_title(TITLES[kind], layer, head))
 
 
 def plot_grid(inspection: Inspection, kind: str) -> Figure:
     """All heads of a kind: layers down, heads across. Raises `ConfigError` when matplotlib is missing."""
     maps = inspection.maps(kind)
-    layers, heads = maps.shape[:2]
-    if not layers:
+    if not len(maps):
         raise ConfigError(f"the model has no {kind} attention to draw")
+    return draw_grid(maps, f"{TITLES[kind]}: {shortened(inspection.source)}")
+
+
+def plot_text_map(inspection: TextInspection, layer: int, head: int | None = None) -> Figure:
+    """One head over a text, or the mean of a layer's heads. Raises as `plot_map` does."""
+    weights = inspection.weights(layer, head)
+    axes = ("token", "looks at")
+    return draw_map(weights, inspection.tokens, inspection.tokens, axes, map_title("self-attention", layer, head))
+
+
+def plot_text_grid(inspection: TextInspection) -> Figure:
+    """All heads over a text: layers down, heads across. Raises `ConfigError` when matplotlib is missing."""
+    return draw_grid(inspection.maps, f"self-attention: {shortened(' '.join(inspection.tokens))}")
+
+
+def map_title(what: str, layer: int, head: int | None) -> str:
+    """Which map it is."""
+    return f"{what}, layer {layer}, {'mean of all heads' if head is None else f'head {head}'}"
+
+
+def draw_map(
+    weights: Float[Tensor, "q k"], queries: Sequence[str], keys: Sequence[str], names: tuple[str, str], title: str
+) -> Figure:
+    """A map with its tokens; `names` are those of the axes, that of the queries first."""
+    size = (max(3.0, CELL * len(keys) + MARGIN), max(2.4, CELL * len(queries) + MARGIN))
+    figure = new_figure(size)
+    axes = figure.add_subplot()
+    image = draw_weights(axes, weights)
+    label_tokens(axes, queries, keys)
+    axes.set_ylabel(names[0])
+    axes.set_xlabel(names[1])
+    axes.set_title(title)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="weight")
+    return figure
+
+
+def draw_grid(maps: Float[Tensor, "l h q k"], title: str) -> Figure:
+    """All maps without tokens, layers down and heads across."""
+    layers, heads = maps.shape[:2]
     figure = new_figure((1.3 * heads + 0.7, 1.3 * layers + 0.8))
     grid: Any = figure.subplots(layers, heads, squeeze=False)
     for layer in range(layers):
@@ -71,7 +100,7 @@ def plot_grid(inspection: Inspection, kind: str) -> Figure:
                 axes.set_title(f"head {head}", fontsize=9)
             if head == 0:
                 axes.set_ylabel(f"layer {layer}", fontsize=9)
-    figure.suptitle(f"{TITLES[kind]}: {shortened(inspection.source)}", fontsize=10, family=fonts())
+    figure.suptitle(title, fontsize=10, family=fonts())
     return figure
 
 

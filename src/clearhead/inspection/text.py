@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -16,6 +17,9 @@ from clearhead.errors import ConfigError
 from clearhead.inspection.recording import record_attention
 from clearhead.models.bert import BERT
 from clearhead.models.gpt import GPT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,12 @@ class TextInspection:
             if number is not None and not 0 <= number < count:
                 raise ConfigError(f"there is no {what} {number}: they are 0 to {count - 1}")
         return self.maps[layer].mean(0) if head is None else self.maps[layer, head]
+
+    def plot(self, layer: int | None = None, head: int | None = None) -> Figure:
+        """A matplotlib figure: one head's map, or without `layer` all of them, layers by heads."""
+        from clearhead.inspection.plot import plot_text_grid, plot_text_map
+
+        return plot_text_grid(self) if layer is None else plot_text_map(self, layer, head)
 
 
 def look_inside_text(
