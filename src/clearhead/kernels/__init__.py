@@ -122,7 +122,7 @@ def has(precision: str) -> bool:
 
 
 class NativeLayer:
-    """An encoder or decoder layer in one call (kernels.cpp).
+    """An encoder or decoder layer in one call (layers.h).
 
     Args:
         panels: its packed matrices by name (`Layer`); those that it lacks are left out.

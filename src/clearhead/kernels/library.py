@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-HEADERS = ("vectors.h", "products.h", "attention.h")
+HEADERS = ("vectors.h", "products.h", "attention.h", "layers.h", "logits.h")
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = ["-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared"]
 
@@ -121,13 +121,13 @@ class Rows(Structure):
 
 
 class Norm(Structure):
-    """A normalisation (kernels.cpp)."""
+    """A normalisation (layers.h)."""
 
     _fields_ = (("gamma", c_void_p), ("beta", c_void_p), ("epsilon", c_float))
 
 
 class Layer(Structure):
-    """A decoder layer (kernels.cpp)."""
+    """A layer (layers.h)."""
 
     _fields_ = (
         ("shape", Heads),
@@ -140,6 +140,6 @@ class Layer(Structure):
 
 
 class Angles(Structure):
-    """What positions turn by (kernels.cpp)."""
+    """What positions turn by (layers.h)."""
 
     _fields_ = (("cosine", c_void_p), ("sine", c_void_p), ("stride", c_int64))
