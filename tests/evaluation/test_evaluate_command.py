@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearhead import kernels
 from clearhead.cli.app import main
 from clearhead.decoding.translator import load
 from clearhead.recipe import make_recipe
@@ -99,6 +100,16 @@ def test_saved_outputs_are_those_measured(run: Path, tmp_path: Path, capsys: pyt
     again = answer(capsys, run, "--outputs", saved)
     del decoded["loss"], decoded["perplexity"]  # nothing was decoded the second time, so no model was asked
     assert again == decoded
+
+
+@pytest.mark.skipif(not kernels.has("int16"), reason="this processor has no AVX2")
+def test_precision_is_that_of_the_model_measured(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounded weights have nearly the loss, and not the very one."""
+    exact, rounded = (answer(capsys, run, "--precision", name)["loss"] for name in ("float32", "int16"))
+    assert rounded == pytest.approx(exact, abs=1e-2)
+    assert rounded != exact
+    assert command(run, "--precision", "int4") == 2
+    assert "int4" in capsys.readouterr().err
 
 
 def test_outputs_need_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
