@@ -312,3 +312,19 @@ def test_a_pipe_is_written_to_and_not_replaced(command, trained, tmp_path):
     assert written == clearhead.load(trained).translate("bad") + "\n\n"
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_each_line_of_a_pipe_is_answered_as_it_comes(trained):
+    """Nobody has to close the pipe, or to fill it, to see what became of a line."""
+    arguments = [sys.executable, "-m", "clearhead", "translate", str(trained), "--beam-size", "1"]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for text in ("bad", "head"):
+            process.stdin.write(f"{text}\n".encode())
+            process.stdin.flush()
+            answer = process.stdout.readline().decode().rstrip("\n")
+            assert answer == clearhead.load(trained).translate(text, beam_size=1)
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from clearhead.decoding.translator import Hypothesis
 
@@ -67,25 +67,31 @@ def translate(
         "max_length_ratio": max_length_ratio, "max_length_extra": max_length_extra, "sample": sample,
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "batch_size": batch_size,
     }  # fmt: skip
-    changes = {name: value for name, value in wanted.items() if value is not None}
+    changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     translator = load(run, device=device, precision=precision)
-    lines, chunk = _lines(texts, input)
+    lines, must_wait = _lines(texts, input)
     begun = prefix if prefixes is None else read_lines(prefixes)
-    results = translator.translate_lines(lines, prefixes=begun, chunk=chunk, **changes)
+    results = translator.translate_lines(lines, prefixes=begun, must_wait=must_wait, **changes)
     _write(_formatted(results, n_best=n_best, scores=scores, json_lines=json_lines), output)
 
 
-def _lines(texts: list[str] | None, input: Path | None) -> tuple[Iterable[str], int | None]:
-    """The texts to translate, and how many to take at once: one by one from a person who types."""
+def _lines(texts: list[str] | None, input: Path | None) -> tuple[Iterable[str], Callable[[], bool]]:
+    """The texts to translate, and whether the next one has still to arrive."""
+    import io
     import sys
 
+    from clearhead.text.arrivals import ArrivingLines
     from clearhead.text.lines import read_lines
 
     if texts:
-        return texts, None
-    if input:
-        return read_lines(input), None
-    return read_lines(sys.stdin.buffer), 1 if sys.stdin.isatty() else None
+        return texts, lambda: False
+    if input and str(input) != "-":
+        return read_lines(input), lambda: False
+    try:
+        arriving = ArrivingLines(sys.stdin.fileno())
+    except io.UnsupportedOperation:  # standard input is no file of the system's, but somebody's object
+        return read_lines(sys.stdin.buffer), lambda: False
+    return read_lines(arriving), arriving.must_wait
 
 
 def _formatted(results: Iterable[list[Hypothesis]], *, n_best: int, scores: bool, json_lines: bool) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import nn
 from clearhead.control_tokens import EOS, UNK
 from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.options import DecodingOptions, changed
+from clearhead.decoding.parts_of_lines import in_parts, with_prefixes
 from clearhead.decoding.search import Finished, search_each
 from clearhead.decoding.streams import merge_streams, streams_of
 from clearhead.device import resolve_device
@@ -196,16 +196,18 @@ class Translator:
         *,
         prefixes: str | Iterable[str] | None = None,
         chunk: int | None = None,
+        must_wait: Callable[[], bool] = lambda: False,
         **changes: Any,
     ) -> Iterator[list[Hypothesis]]:
         """The `n_best` outputs line by line, in the order of the lines, holding only `chunk` of them in memory.
+
+        `must_wait` says whether the next line has still to arrive: then those that are there are translated first.
 
         Raises `DataError` when there are not as many prefixes as lines.
         """
         options = changed(self.options, changes)
         size = chunk or 4 * options.batch_size
-        pairs = with_prefixes(lines, prefixes)
-        while part := list(itertools.islice(pairs, size)):
+        for part in in_parts(with_prefixes(lines, prefixes), size, must_wait):
             texts, begun = [text for text, _ in part], [prefix for _, prefix in part]
             yield from self.hypotheses(texts, prefixes=begun, **dataclasses.asdict(options))
 
@@ -297,18 +299,6 @@ class Translator:
 def load(run: Path | str, *, device: str = "auto", precision: str = "float32") -> Translator:
     """Load a trained run folder, ready to translate (`Translator.load`)."""
     return Translator.load(run, device=device, precision=precision)
-
-
-def with_prefixes(lines: Iterable[str], prefixes: str | Iterable[str] | None) -> Iterator[tuple[str, str]]:
-    """Each line and what its output begins with. Raises `DataError` when there are more of the ones than the others."""
-    if prefixes is None or isinstance(prefixes, str):
-        yield from zip(lines, itertools.repeat(prefixes or ""), strict=False)
-        return
-    for number, (line, prefix) in enumerate(itertools.zip_longest(lines, prefixes), start=1):
-        if line is None or prefix is None:
-            lone, lacking = ("prefix", "line") if line is None else ("line", "prefix")
-            raise DataError(f"{lone} {number} has no {lacking}: there have to be as many prefixes as lines")
-        yield line, prefix
 
 
 def require_room(folder: RunFolder, file: Path, tokens: int, room: int) -> None:
