@@ -58,6 +58,14 @@ def test_another_translation_is_looked_into(command, trained):
     assert float(outcome.lines[2].split()[1]) == pytest.approx(expected, abs=1e-3)
 
 
+def test_what_was_cut_is_reported_and_output_stays_clean(command, trained):
+    outcome = command("inspect", trained, "ab" * 600, "--target", "AB")
+    assert outcome.code == 0
+    assert outcome.err == "the source is too long; what comes after 1,024 tokens was not read\n"
+    assert "too long" not in outcome.out
+    assert command("inspect", trained, "ab" * 512, "--target", "AB").err == ""
+
+
 def test_files(command, trained, tmp_path):
     page, map_, grid = (tmp_path / name for name in ("page.html", "map.png", "grid.svg"))
     assert command("inspect", trained, "badge", "--html", page, "--png", map_).code == 0

@@ -79,6 +79,7 @@ def inspect(
       clearhead inspect runs/dates --training --png training.png
       clearhead inspect runs/reference "The value of the expression"
     """
+    import sys
     from contextlib import ExitStack
 
     from rich.console import Console
@@ -113,6 +114,8 @@ def inspect(
         if text is not None:
             changes = {} if beam_size is None else {"beam_size": beam_size}
             inspection = translator.inspect(text, target=target, alternatives=alternatives, **changes)
+            for note in inspection.notes:
+                print(note, file=sys.stderr)
             place = _place(inspection, kind, layer, head)
             _print_inspection(inspection, *place, console)
             _write_pictures(inspection, *place, html=html, png=png, grid=grid, console=console)
