@@ -144,3 +144,16 @@ def test_a_hugging_face_folder(command, tmp_path):
     assert outcome.code == 0, report
     for check in ("causality", "padding", "masks", "scores", "labels", "loss", "tied-weights", "cache", "positions"):
         assert verdicts[check] == "fine"
+
+
+def test_a_hugging_face_folder_with_rotary_positions_alone(command, tmp_path):
+    """One token repeated gives the same output everywhere, and rightly: only distances are seen."""
+    transformers = pytest.importorskip("transformers", reason="needs the transformers library")
+    config = transformers.LlamaConfig(
+        vocab_size=53, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    outcome = command("doctor", tmp_path, "--check", "positions", "--details")
+    assert outcome.code == 0
+    assert "positions are relative" in " ".join(outcome.out.split())
