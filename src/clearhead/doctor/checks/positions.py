@@ -41,8 +41,11 @@ def check_positions(examination: Examination) -> Finding:
     parts.append(f"of one token repeated in the {side}, {len(alike)} positions look like another one")
     entered = repeated.entered
     repeats = equal_positions(entered, 1e-6) if entered is not None else []
-    if len(alike) == len(repeated.logits) - 1:
+    others = len(repeated.logits) - 1
+    if len(alike) == others:
         measured = f"all positions of the {side} give the same output for the same token"
+        if entered is not None and len(repeats) < others:
+            return fault(f"{measured}, though they go in different", causes, position_places(examination))
         if not repeated.weights:
             return not_measured(f"{measured}, and no attention was seen that could tell distances")
         unevenness = max(map(uneven, repeated.weights))
@@ -51,7 +54,7 @@ def check_positions(examination: Examination) -> Finding:
         parts[-1] = f"one token repeated in the {side} gives one output"
         parts.append(f"its places have weights in attention that differ by {unevenness:.1e}: positions are relative")
         return fine("; ".join(parts))  # no table that could be too short
-    if alike or 0 < len(repeats) < len(repeated.logits) - 1:
+    if alike or 0 < len(repeats) < others:
         place, like = (alike or repeats)[0]
         return fault(
             f"position {place} of the {side} is the same as position {like}",
