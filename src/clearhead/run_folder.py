@@ -224,7 +224,7 @@ class RunFolder:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunError(f"{path}: missing; the training of this run never got that far") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{path}: can't be read: {error}") from None
         if not isinstance(content, dict):
             raise RunError(f"{path}: expected a JSON object")
