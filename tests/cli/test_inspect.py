@@ -197,6 +197,17 @@ def test_the_training_as_a_picture(command, recorded, tmp_path):
     assert command("inspect", recorded, "--training", "--png", tmp_path / "training.xyz").code == 2
 
 
+@pytest.mark.parametrize("value", [None, "x", [1]])
+def test_a_log_without_a_number_is_refused(command, recorded, tmp_path, value):
+    records = [{"event": "training", "update": update, "loss": value, "seconds": value} for update in (10, 20)]
+    recorded.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for more in ([], ["--png", tmp_path / "training.png"]):
+        outcome = command("inspect", recorded, "--training", *more)
+        assert outcome.code == 2
+        assert "metrics.jsonl: what is recorded there are no numbers" in outcome.err
+    assert not (tmp_path / "training.png").exists()
+
+
 def test_how_an_imported_model_was_trained_is_not_known(command, tmp_path):
     (tmp_path / "imported.json").write_text('{"family": "gpt2", "source": "gpt2", "control": {}}')
     outcome = command("inspect", tmp_path, "--training")

@@ -271,6 +271,7 @@ def _show_training(run: Path, png: Path | None, console: Console) -> None:
     """The curves of the log, in the terminal or as a picture, and the warnings that were given."""
     from rich.markup import escape
 
+    from clearhead.errors import RunError
     from clearhead.inspection.training_curves import describe_progress, read_log, training_panels
     from clearhead.run_folder import RunFolder
     from clearhead.training.diagnostics import warnings_in
@@ -278,6 +279,8 @@ def _show_training(run: Path, png: Path | None, console: Console) -> None:
     folder = RunFolder(run)
     records = read_log(folder)
     panels = training_panels(records)
+    if not panels:
+        raise RunError(f"{folder.metrics}: what is recorded there are no numbers")
     title = f"{run}: {describe_progress(records, folder)}"
     if png is not None:
         from clearhead.inspection.plot import save_figure
