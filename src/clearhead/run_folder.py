@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import ModelConfig
-from clearhead.errors import RunError
+from clearhead.errors import ConfigError, RunError
 from clearhead.recipe import Recipe, make_recipe
 
 
@@ -117,7 +117,10 @@ class RunFolder:
 
     def read_config(self) -> ModelConfig:
         """The model's shape."""
-        return ModelConfig.from_dict(self._read_json(self.config))
+        try:
+            return ModelConfig.from_dict(self._read_json(self.config))
+        except ConfigError as error:
+            raise RunError(f"{self.config}: {error}") from None
 
     def write_config(self, config: ModelConfig) -> None:
         """Write the model's shape."""
@@ -221,7 +224,7 @@ class RunFolder:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunError(f"{path}: missing; the training of this run never got that far") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{path}: can't be read: {error}") from None
         if not isinstance(content, dict):
             raise RunError(f"{path}: expected a JSON object")

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
 
 from clearhead.doctor.catalogue import NAMES
+from clearhead.text.tokenizers import train_tokenizer
 
 QUICK = ("--quick",)
 
@@ -117,6 +119,35 @@ def test_a_hugging_face_folder_whose_config_is_broken(command, tmp_path, config)
     assert command("doctor", tmp_path).code == 2
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("model.safetensors", "half", "not a readable safetensors file"),
+        ("config.json", "[" * 100_000, "config.json: can't be read"),
+        ("config.json", '{"d_model": "x"}', "config.json: "),
+        ("target.json", "{", "target.json: not a tokenizer's file"),
+        ("target.json", "of another run", "they are of different runs"),
+        ("recipe.toml", "[data", "recipe.toml: can't be read"),
+    ],
+)
+@pytest.mark.parametrize("command_line", [("doctor",), ("inspect", "badge")])
+def test_a_run_folder_with_a_broken_file(command, trained, tmp_path, file, content, says, command_line):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    if content == "of another run":
+        train_tokenizer("char", ["".join(map(chr, range(0x4E00, 0x4E40)))]).save(folder / file)
+    elif content == "half":
+        whole = (folder / file).read_bytes()
+        (folder / file).write_bytes(whole[: len(whole) // 2])
+    else:
+        (folder / file).write_text(content)
+    name, *rest = command_line
+    outcome = command(name, folder, *rest)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert says in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
 def test_an_imported_model_is_examined_where_it_came_from(command, tmp_path):
     (tmp_path / "imported.json").write_text("{}")
     outcome = command("doctor", tmp_path)
@@ -144,3 +175,16 @@ def test_a_hugging_face_folder(command, tmp_path):
     assert outcome.code == 0, report
     for check in ("causality", "padding", "masks", "scores", "labels", "loss", "tied-weights", "cache", "positions"):
         assert verdicts[check] == "fine"
+
+
+def test_a_hugging_face_folder_with_rotary_positions_alone(command, tmp_path):
+    """One token repeated gives the same output everywhere, and rightly: only distances are seen."""
+    transformers = pytest.importorskip("transformers", reason="needs the transformers library")
+    config = transformers.LlamaConfig(
+        vocab_size=53, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    outcome = command("doctor", tmp_path, "--check", "positions", "--details")
+    assert outcome.code == 0
+    assert "positions are relative" in " ".join(outcome.out.split())

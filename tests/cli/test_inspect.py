@@ -58,6 +58,14 @@ def test_another_translation_is_looked_into(command, trained):
     assert float(outcome.lines[2].split()[1]) == pytest.approx(expected, abs=1e-3)
 
 
+def test_what_was_cut_is_reported_and_output_stays_clean(command, trained):
+    outcome = command("inspect", trained, "ab" * 600, "--target", "AB")
+    assert outcome.code == 0
+    assert outcome.err == "the source is too long; what comes after 1,024 tokens was not read\n"
+    assert "too long" not in outcome.out
+    assert command("inspect", trained, "ab" * 512, "--target", "AB").err == ""
+
+
 def test_files(command, trained, tmp_path):
     page, map_, grid = (tmp_path / name for name in ("page.html", "map.png", "grid.svg"))
     assert command("inspect", trained, "badge", "--html", page, "--png", map_).code == 0
@@ -187,6 +195,17 @@ def test_the_training_as_a_picture(command, recorded, tmp_path):
     assert outcome.lines[0] == f"{picture}: written"
     assert b"<svg" in picture.read_bytes()
     assert command("inspect", recorded, "--training", "--png", tmp_path / "training.xyz").code == 2
+
+
+@pytest.mark.parametrize("value", [None, "x", [1]])
+def test_a_log_without_a_number_is_refused(command, recorded, tmp_path, value):
+    records = [{"event": "training", "update": update, "loss": value, "seconds": value} for update in (10, 20)]
+    recorded.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for more in ([], ["--png", tmp_path / "training.png"]):
+        outcome = command("inspect", recorded, "--training", *more)
+        assert outcome.code == 2
+        assert "metrics.jsonl: what is recorded there are no numbers" in outcome.err
+    assert not (tmp_path / "training.png").exists()
 
 
 def test_how_an_imported_model_was_trained_is_not_known(command, tmp_path):

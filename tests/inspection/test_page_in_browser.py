@@ -52,6 +52,14 @@ def tab(open_page, inspection):
     return open_page(inspection)
 
 
+def test_the_page_says_what_was_cut(open_page, make_translator):
+    translator = make_translator(SOURCE, TARGET)
+    summary = open_page(translator.inspect(SOURCE, target=TARGET, max_source_length=4)).locator("#summary")
+    assert summary.inner_text().endswith("; the source is too long; what comes after 4 tokens was not read.")
+    whole = open_page(translator.inspect(SOURCE, target=TARGET)).locator("#summary")
+    assert whole.inner_text().endswith("as in the code.")
+
+
 def choose(tab, kind, layer, heads):
     tab.get_by_role("radiogroup", name="Kind of attention").get_by_role("radio", name=kind).click()
     tab.get_by_role("radiogroup", name="layer").get_by_role("radio", name=str(layer), exact=True).click()

@@ -95,8 +95,21 @@ def test_looking_leaves_the_model_as_it_was(make_translator, training):
 
 def test_a_source_that_is_cut_shows_what_was_read(make_translator):
     translator = make_translator("a b c", "x y z")
-    found = translator.inspect("a b c a b", max_source_length=3)
+    found = translator.inspect("a b c a b", target="x y", max_source_length=3)
     assert found.source_tokens == ["a", "b", "c", "</s>"]
+    assert found.source_cut
+    assert found.notes == ["the source is too long; what comes after 3 tokens was not read"]
+    assert not translator.inspect("a b c a b", target="x y", max_source_length=5).notes
+
+
+def test_a_translation_that_is_cut_says_so(copyist):
+    """As `hypotheses` does; of a target of somebody's own there is nothing to cut."""
+    limit = {"max_length_ratio": 0.0, "max_length_extra": 2}
+    assert copyist.hypotheses(["headache"], **limit)[0][0].hit_length_limit
+    found = copyist.inspect("headache", **limit)
+    assert found.hit_length_limit
+    assert found.notes == ["the output was cut at its length limit of 2 tokens"]
+    assert not copyist.inspect("headache", target="HEADACHE", **limit).notes
 
 
 def test_unknown_words_and_an_empty_target(make_translator):

@@ -79,6 +79,7 @@ def inspect(
       clearhead inspect runs/dates --training --png training.png
       clearhead inspect runs/reference "The value of the expression"
     """
+    import sys
     from contextlib import ExitStack
 
     from rich.console import Console
@@ -115,6 +116,8 @@ def inspect(
         if text is not None:
             changes = {} if beam_size is None else {"beam_size": beam_size}
             inspection = translator.inspect(text, target=target, alternatives=alternatives, **changes)
+            for note in inspection.notes:
+                print(note, file=sys.stderr)
             place = _place(inspection, kind, layer, head)
             _print_inspection(inspection, *place, console)
             _write_pictures(inspection, *place, html=html, png=png, grid=grid, console=console)
@@ -270,6 +273,7 @@ def _show_training(run: Path, png: Path | None, console: Console) -> None:
     """The curves of the log, in the terminal or as a picture, and the warnings that were given."""
     from rich.markup import escape
 
+    from clearhead.errors import RunError
     from clearhead.inspection.training_curves import describe_progress, read_log, training_panels
     from clearhead.run_folder import RunFolder
     from clearhead.training.diagnostics import warnings_in
@@ -277,6 +281,8 @@ def _show_training(run: Path, png: Path | None, console: Console) -> None:
     folder = RunFolder(run)
     records = read_log(folder)
     panels = training_panels(records)
+    if not panels:
+        raise RunError(f"{folder.metrics}: what is recorded there are no numbers")
     title = f"{run}: {describe_progress(records, folder)}"
     if png is not None:
         from clearhead.inspection.plot import save_figure

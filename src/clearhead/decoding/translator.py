@@ -249,13 +249,15 @@ class Translator:
         if not requests:
             raise DataError(f"{text!r} is blank: there is nothing to look into")
         if target is None:
-            target_ids = self.hypotheses([text], **changes)[0][0].ids
+            best = self.hypotheses([text], **changes)[0][0]
+            target_ids, hit_length_limit = best.ids, best.hit_length_limit
         else:
-            target_ids = self.target_tokenizer.encode(target)
+            target_ids, hit_length_limit = self.target_tokenizer.encode(target), False
         with evaluating(self.model):
             return look_inside(
                 self.model, (self.source_tokenizer, self.target_tokenizer), text, requests[0].ids, target_ids,
-                alternatives=alternatives,
+                alternatives=alternatives, source_cut=requests[0].cut,
+                hit_length_limit=hit_length_limit,
             )  # fmt: skip
 
     def _requests(

@@ -123,7 +123,8 @@ class _Watcher(TorchDispatchMode):
 
     def _follow(self, name: str, args: Any, kwargs: Any, before: list[_Origin], output: Any) -> None:
         origin: _Origin | None = None
-        if name in SAME and before:
+        capped = name == "tanh" and before[0].width is not None  # cap * tanh(scores / cap) are still scores
+        if (name in SAME and before) or capped:
             origin = before[0]
         elif name in ("mul", "div") and len(args) > 1:
             origin = self._multiplied(name, args, before)

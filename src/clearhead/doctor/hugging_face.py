@@ -54,29 +54,42 @@ def config_patient(config: Any, *, name: str, **more: Any) -> Patient:
     build = lambda: kind.from_config(config)  # noqa: E731
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocabulary = text.vocab_size
-    eos = first_of(config.eos_token_id, getattr(config, "sep_token_id", None), 2)
+    ids = control_ids(config)
+    eos = first_of(ids["eos"], ids["sep"], 2)
     common: dict[str, Any] = {"build": build, "name": name, "vocabulary": vocabulary, "eos": eos, **more}
-    positions = getattr(config, "max_position_embeddings", None)
+    positions = longest_input(config, build, more.get("trained"))
     if config.is_encoder_decoder:
-        start = first_of(config.decoder_start_token_id, config.bos_token_id, config.pad_token_id, 0)
-        pad = first_of(config.pad_token_id, 0)
+        start = first_of(ids["decoder_start"], ids["bos"], ids["pad"], 0)
+        pad = first_of(ids["pad"], 0)
         return Patient(
             kind="encoder-decoder", call=call_encoder_decoder(pad), pad=pad, bos=start, max_length=positions,
             loss=loss_of_encoder_decoder(pad), cached=cached_encoder_decoder(pad), decode=generate(pad, start, eos),
             other_control=frozenset(ids_of(config)), **common,
         )  # fmt: skip
     if "MaskedLM" in kind.__name__:
-        pad = first_of(config.pad_token_id, 0)
+        pad = first_of(ids["pad"], 0)
         return Patient(
-            kind="encoder", call=call_encoder(pad), pad=pad, bos=first_of(config.bos_token_id, pad),
+            kind="encoder", call=call_encoder(pad), pad=pad, bos=first_of(ids["bos"], pad),
             max_length=positions, other_control=frozenset(ids_of(config)), **common,
         )  # fmt: skip
     pad = spare_id(config, vocabulary)
     return Patient(
-        kind="decoder", call=call_decoder(pad), pad=pad, bos=first_of(config.bos_token_id, eos),
+        kind="decoder", call=call_decoder(pad), pad=pad, bos=first_of(ids["bos"], eos),
         left_padding=True, max_length=positions, loss=loss_of_decoder(pad), cached=cached_decoder,
         other_control=frozenset(ids_of(config)), **common,
     )  # fmt: skip
+
+
+def longest_input(config: Any, build: Any, trained: Any) -> int | None:
+    """How many tokens the model says it takes; RoBERTa and its kin begin to count behind the padding's id."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if trained is None:
+        with torch.device("meta"):
+            trained = build()
+    for name, module in trained.named_modules():
+        if "position" in name and isinstance(module, torch.nn.Embedding) and module.num_embeddings == positions:
+            return positions - module.padding_idx - 1 if module.padding_idx is not None else positions
+    return positions
 
 
 def first_of(*values: Any) -> int:
@@ -91,14 +104,20 @@ def first_of(*values: Any) -> int:
 
 def ids_of(config: Any) -> set[int]:
     """All control ids that a configuration names."""
-    names = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id")
-    return {value for name in names if isinstance(value := getattr(config, name, None), int)}
+    return {value for value in control_ids(config).values() if isinstance(value, int)}
+
+
+def control_ids(config: Any) -> dict[str, Any]:
+    """The control ids by name: a number, several, or none; not every kind of configuration has every name."""
+    names = ("pad", "bos", "eos", "sep", "decoder_start")
+    return {name: getattr(config, f"{name}_token_id", None) for name in names}
 
 
 def spare_id(config: Any, vocabulary: int) -> int:
     """The padding id; where there is none, or it is the end token, an id that means nothing else."""
-    if isinstance(config.pad_token_id, int) and config.pad_token_id != first_of(config.eos_token_id, -1):
-        return config.pad_token_id
+    ids = control_ids(config)
+    if isinstance(ids["pad"], int) and ids["pad"] != first_of(ids["eos"], -1):
+        return ids["pad"]
     return max(set(range(vocabulary)) - ids_of(config))
 
 

@@ -64,7 +64,7 @@ def with_different_beginnings(examination: Examination, rows: Tensor) -> Tensor:
 
 
 def trace_loss(examination: Examination, source: Tensor, target: Tensor) -> LossTrace | None:
-    """Call the patient's loss and see what it asks for; `None` if no logits `(b, t, v)` can be seen."""
+    """Call the patient's loss and see what it asks for; `None` if no logits `(b, t, v)` of a cross-entropy are seen."""
     patient, model = examination.patient, examination.exact
     first = _observe(patient, model, source, target, noise=0.0)
     second = _observe(patient, model, source, target, noise=1.0)
@@ -74,6 +74,8 @@ def trace_loss(examination: Examination, source: Tensor, target: Tensor) -> Loss
     if float((logits.exp().sum(-1) - 1).abs().max()) < 1e-4:  # log-probabilities already: the gradient is -w q
         weights = -gradient.sum(-1)
         return LossTrace(loss, weights, -gradient / weights[..., None].clamp_min(1e-12), given)
+    if float(other_gradient.sum(-1).abs().max()) > 1e-5 * float(other_gradient.abs().sum(-1).max()):
+        return None  # p and q sum to 1: this is no cross-entropy, or one of other logits, such as capped ones
     p, other_p = logits.softmax(-1), other_logits.softmax(-1)
     step = p - other_p
     weights = ((gradient - other_gradient) * step).sum(-1) / step.square().sum(-1).clamp_min(1e-30)

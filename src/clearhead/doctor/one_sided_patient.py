@@ -49,8 +49,7 @@ def make_patient(config: ModelConfig, options: TrainingSection, *, pad: int, **m
     """A model of a shape, with the loss, the gradient and the cache that training and decoding use."""
     common: dict[str, Any] = {
         "build": lambda: make_model(config), "vocabulary": config.target_vocab, "pad": pad,
-        "max_length": config.max_positions if config.positions == "learned" else None,
-        "relative_positions": config.positions == "rotary", **more,
+        "max_length": config.max_positions if config.positions == "learned" else None, **more,
     }  # fmt: skip
     if config.architecture == "encoder":
         return Patient(kind="encoder", call=lambda model, ids: guesses(model, ids, pad), **common)

@@ -57,8 +57,6 @@ class Patient:
     """Further ids that are no ordinary tokens."""
     max_length: int | None = None
     """The longest input that the model says it takes."""
-    relative_positions: bool = False
-    """Only distances between tokens are seen (rotary positions): one token repeated is by nature alike everywhere."""
     left_padding: bool = False
     """The model is to be padded on the left (as decoder-only models are, to continue several prompts)."""
     trained: nn.Module | None = None

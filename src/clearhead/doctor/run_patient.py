@@ -13,6 +13,7 @@ from clearhead.config import ModelConfig
 from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.options import DecodingOptions
 from clearhead.decoding.search import search
+from clearhead.decoding.translator import require_room
 from clearhead.doctor.patient import Pairs, Patient, TextSide
 from clearhead.errors import ClearheadError
 from clearhead.models.transformer import Transformer, load_weights
@@ -41,7 +42,7 @@ def run_patient(path: Path) -> Patient:
     data = readable_data(recipe)
     options = recipe.training
     return clearhead_patient(
-        config, options, name=str(folder), trained=trained, data=data, text_sides=sides(folder, data)
+        config, options, name=str(folder), trained=trained, data=data, text_sides=sides(folder, config, data)
     )
 
 
@@ -135,11 +136,14 @@ def readable_data(recipe: Recipe) -> dict[str, Pairs]:
         return {}
 
 
-def sides(folder: RunFolder, data: dict[str, Pairs]) -> dict[str, TextSide]:
+def sides(folder: RunFolder, config: ModelConfig, data: dict[str, Pairs]) -> dict[str, TextSide]:
     """Both tokenizers, with validation texts to try them on."""
     found = {}
     pairs = data.get("valid", [])[:500]
-    for place, (name, tokenizer) in enumerate(zip(("source", "target"), load_tokenizers(folder), strict=True)):
+    both, rooms = ("source", "target"), (config.source_vocab, config.target_vocab)
+    files, tokenizers = folder.tokenizer_paths(), load_tokenizers(folder)
+    for place, (name, tokenizer) in enumerate(zip(both, tokenizers, strict=True)):
+        require_room(folder, files[place], tokenizer.vocab_size, rooms[place])
         found[name] = TextSide(
             encode=tokenizer.encode,
             decode=tokenizer.decode,

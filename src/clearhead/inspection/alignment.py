@@ -1,8 +1,8 @@
 """Which source token each target token comes from, as far as cross-attention tells.
 
 Attention is no proof of influence. But the mean over all heads of all layers is a fair word aligner: where the right
-answer is known, it is right more often than any single head, and than hiding source tokens one by one and looking
-whose absence hurts most (docs/inspecting.md has the figures).
+answer is known, it is right about as often as the best single head, which nobody knows elsewhere, and more often than
+hiding source tokens one by one and looking whose absence hurts most (docs/inspecting.md has the figures).
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def page_data(inspection: Inspection) -> dict[str, Any]:
             for step in inspection.steps
         ],
         "alignment": inspection.alignment,
+        "notes": inspection.notes,
         "heads": [ranking_row(statistics) for statistics in inspection.statistics()],
     }
 

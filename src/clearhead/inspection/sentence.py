@@ -69,6 +69,20 @@ class Inspection:
     """One for each target token."""
     alignment: list[int]
     """For each target token the place of the source token that it comes from (`clearhead.inspection.alignment`)."""
+    source_cut: bool = False
+    """The source had more than `max_source_length` tokens; the rest was not read."""
+    hit_length_limit: bool = False
+    """The translation was cut at its length limit: its end token is put in, not written."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What is missing of the text or of its translation, a sentence each."""
+        told = []
+        if self.source_cut:
+            told.append(f"the source is too long; what comes after {len(self.source_tokens) - 1:,} tokens was not read")
+        if self.hit_length_limit:
+            told.append(f"the output was cut at its length limit of {len(self.target_tokens) - 1:,} tokens")
+        return told
 
     @property
     def log_probability(self) -> float:
@@ -151,6 +165,8 @@ def look_inside(
     target_ids: Sequence[int],
     *,
     alternatives: int,
+    source_cut: bool = False,
+    hit_length_limit: bool = False,
 ) -> Inspection:
     """One forward pass over a source (its ids end with the end token) and a target (its ids don't), recorded.
 
@@ -176,6 +192,8 @@ def look_inside(
         target_tokens=target_tokenizer.tokens(written),
         steps=decoding_steps(logits, torch.tensor(written, device=device), target_tokenizer, alternatives),
         alignment=align(stacks["cross"]),
+        source_cut=source_cut,
+        hit_length_limit=hit_length_limit,
         **stacks,
     )
 

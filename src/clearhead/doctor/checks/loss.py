@@ -23,7 +23,7 @@ def traced(examination: Examination) -> LossTrace | str:
     if not isinstance(found, LossTrace):
         seen = trace_loss(examination, *sentences(examination))
         if seen is None:
-            return "no logits (batch, length, vocabulary) were seen on their way to the loss"
+            return "no logits (batch, length, vocabulary) were seen on their way to a cross-entropy"
         examination.notes["loss"] = found = seen
     return found
 

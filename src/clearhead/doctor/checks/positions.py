@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from clearhead.doctor.attention_trace import trace_attention
 from clearhead.doctor.examination import (
     Examination,
     difference,
@@ -22,37 +24,43 @@ SAME_TOKENS = 24
 
 
 def check_positions(examination: Examination) -> Finding:
-    """Turn the sentence around; repeat one token; and go as far as the model says it can."""
+    """Change the order of a sentence; repeat one token; and go as far as the model says it can."""
     patient = examination.patient
-    if patient.relative_positions and patient.kind == "decoder":
-        return not_measured("positions are relative, and a causal mask alone shows order")
     causes: Sequence[str] = (
         "positions are missing: x = embedding(ids) + position, or rotary positions in attention",
         "positions are added along the batch's axis: batches first take table[:x.size(1)], not table[:x.size(0)]",
         "the table of positions is all zeros, or is cut to length 1 by a slice",
     )
     parts = []
-    for side, order in order_effects(examination).items():
-        parts.append(f"turning the {side} around changes {order:.1e}")
+    for turned, order in order_effects(examination).items():
+        parts.append(f"the {turned} in another order changes {order:.1e}")
         if order <= examination.tolerance:
             return fault(f"{parts[-1]}: its order is invisible", causes, position_places(examination))
-    for side, (logits, first) in repeated_token(examination).items():
-        alike = equal_positions(logits, examination.tolerance)
-        parts.append(f"of one token repeated in the {side}, {len(alike)} positions look like another one")
-        if logits.size(0) > 1 and len(alike) == logits.size(0) - 1:
-            return fault(
-                f"all positions of the {side} give the same output for the same token",
-                causes,
-                position_places(examination),
-            )
-        repeats = equal_positions(first, 1e-6) if first is not None else []
-        if alike or (repeats and first is not None and len(repeats) < first.size(0) - 1):
-            place, like = (alike or repeats)[0]
-            return fault(
-                f"position {place} of the {side} is the same as position {like}",
-                ("positions repeat: taken modulo something, clamped to the table's end, or counted in half precision",),
-                position_places(examination),
-            )
+    side, repeated = repeated_token(examination)
+    alike = equal_positions(repeated.logits, examination.tolerance)
+    parts.append(f"of one token repeated in the {side}, {len(alike)} positions look like another one")
+    entered = repeated.entered
+    repeats = equal_positions(entered, 1e-6) if entered is not None else []
+    others = len(repeated.logits) - 1
+    if len(alike) == others:
+        measured = f"all positions of the {side} give the same output for the same token"
+        if entered is not None and len(repeats) < others:
+            return fault(f"{measured}, though they go in different", causes, position_places(examination))
+        if not repeated.weights:
+            return not_measured(f"{measured}, and no attention was seen that could tell distances")
+        unevenness = max(map(uneven, repeated.weights))
+        if unevenness <= examination.tolerance:
+            return fault(f"{measured}, and attention weighs all of them alike", causes, position_places(examination))
+        parts[-1] = f"one token repeated in the {side} gives one output"
+        parts.append(f"its places have weights in attention that differ by {unevenness:.1e}: positions are relative")
+        return fine("; ".join(parts))  # no table that could be too short
+    if alike or 0 < len(repeats) < others:
+        place, like = (alike or repeats)[0]
+        return fault(
+            f"position {place} of the {side} is the same as position {like}",
+            ("positions repeat: taken modulo something, clamped to the table's end, or counted in half precision",),
+            position_places(examination),
+        )
     if patient.max_length is not None:
         try:
             ids = examination.inputs(batch=1, source=patient.max_length, target=patient.max_length)
@@ -68,20 +76,36 @@ def check_positions(examination: Examination) -> Finding:
 
 
 def order_effects(examination: Examination) -> dict[str, float]:
-    """How much turning each side's tokens around changes, relative to the outputs' size."""
+    """How much another order of each side's tokens changes, relative to the outputs' size.
+
+    Not the order turned around: where only the size of a distance counts, that rightly changes nothing.
+    """
     patient, model = examination.patient, examination.exact
     ids, *rest = examination.inputs(batch=1)
+    if patient.kind == "decoder":
+        return {}  # a causal mask alone shows order to a decoder
+    order = torch.arange(ids.size(1))
+    order[:-1] = order[:-1] * 3 % (len(order) - 1)  # 0, 3, 6, 9, 2 …, the end token in its place
+    moved = examination.look(model, ids[:, order], *rest)
     if patient.kind == "encoder-decoder":
-        turned = torch.cat([ids[:, :-1].flip(1), ids[:, -1:]], 1)
-        return {"source": difference(examination.look(model, turned, *rest), examination.look(model, ids, *rest))}
-    if patient.kind == "encoder":
-        turned = examination.look(model, ids.flip(1)).flip(1)
-        return {"input": difference(turned, examination.look(model, ids))}
-    return {}  # a causal mask alone shows order to a decoder
+        return {"source": difference(moved, examination.look(model, ids, *rest))}
+    return {"input": difference(moved, examination.look(model, ids)[:, order])}
 
 
-def repeated_token(examination: Examination) -> dict[str, tuple[Tensor, Tensor | None]]:
-    """For one token repeated: each position's logits, and its input to the first layer, by side."""
+@dataclass(frozen=True)
+class RepeatedToken:
+    """What a stack makes of one token again and again."""
+
+    logits: Tensor
+    """`(t, v)`."""
+    entered: Tensor | None
+    """`(t, m)`: the states that enter the first layer, if they were seen."""
+    weights: list[Tensor]
+    """`(b, h, t, t)` or `(b h, t, t)`: of every self-attention that was seen."""
+
+
+def repeated_token(examination: Examination) -> tuple[str, RepeatedToken]:
+    """One token repeated in the only side, or in the target; and that side's name."""
     patient, model = examination.patient, examination.exact
     length = min(SAME_TOKENS, patient.max_length or SAME_TOKENS)
     same = examination.ordinary[:1].expand(1, length).clone()
@@ -95,7 +119,8 @@ def repeated_token(examination: Examination) -> dict[str, tuple[Tensor, Tensor |
     ]
     try:
         inputs = [examination.inputs(batch=1)[0], same] if patient.kind == "encoder-decoder" else [same]
-        logits = examination.look(model, *inputs)[0]
+        with trace_attention(model) as trace:
+            logits = examination.logits(model, *inputs)[0]
     finally:
         for handle in handles:
             handle.remove()
@@ -103,7 +128,16 @@ def repeated_token(examination: Examination) -> dict[str, tuple[Tensor, Tensor |
     if first is not None:
         first = first.squeeze(0) if first.size(0) == 1 else first.squeeze(1) if first.dim() == 3 else first
         first = first if first.dim() == 2 and first.size(0) == length else None
-    return {"target" if patient.kind == "encoder-decoder" else "input": (logits, first)}
+    weights = [call.weights for call in trace.calls if call.weights.shape[-2:] == (length, length)]
+    side = "target" if patient.kind == "encoder-decoder" else "input"
+    return side, RepeatedToken(logits, first, weights)
+
+
+def uneven(weights: Tensor) -> float:
+    """The largest difference between weights of a row that are not masked, relative to the larger one."""
+    seen = weights > 1e-6
+    greatest, least = weights.amax(-1), weights.masked_fill(~seen, torch.inf).amin(-1)
+    return float((1 - least / greatest)[seen.any(-1)].max())
 
 
 def first_tensor(args: tuple[object, ...], kwargs: dict[str, object]) -> Tensor | None:

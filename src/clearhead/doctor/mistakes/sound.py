@@ -125,6 +125,23 @@ def gpt2() -> Patient:
     return config_patient(config, name="transformers' GPT-2")
 
 
+def llama() -> Patient:
+    """transformers' LLaMA, random weights: rotary positions."""
+    config = transformers_library().LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=128, max_position_embeddings=128,
+    )  # fmt: skip
+    return config_patient(config, name="transformers' LLaMA")
+
+
+def t5() -> Patient:
+    """transformers' T5, random weights: distances in the scores, which nothing scales."""
+    config = transformers_library().T5Config(
+        vocab_size=VOCABULARY, d_model=64, d_kv=16, d_ff=128, num_layers=3, num_heads=4, decoder_start_token_id=0
+    )
+    return config_patient(config, name="transformers' T5")
+
+
 def bert() -> Patient:
     """transformers' BERT, random weights."""
     config = transformers_library().BertConfig(
@@ -137,4 +154,4 @@ def bert() -> Patient:
 SOUND: tuple[Callable[[], Patient], ...] = (
     textbook_patient, clearhead_post_norm, clearhead_pre_norm, torch_post_norm, torch_pre_norm, torch_decoder,
 )  # fmt: skip
-SOUND_TRANSFORMERS: tuple[Callable[[], Patient], ...] = (marian, gpt2, bert)
+SOUND_TRANSFORMERS: tuple[Callable[[], Patient], ...] = (marian, gpt2, bert, llama, t5)

@@ -118,7 +118,7 @@ async function start() {
   const certainty = data.steps.reduce((sum, { probability }) => sum + Math.log(probability), 0);
   byId("summary").textContent =
     `${data.source_tokens.length} source tokens, ${data.target_tokens.length} target tokens, log-probability ${certainty.toFixed(3)}. ` +
-    "Layers, heads and steps count from 0, as in the code.";
+    ["Layers, heads and steps count from 0, as in the code", ...data.notes].join("; ") + ".";
   const kinds = Object.keys(KIND_NAMES).map((kind) => [kind, KIND_NAMES[kind], !data.kinds[kind].layers]);
   segments(byId("kinds"), kinds, (kind) => change({ kind }));
   segments(byId("displays"), [["lines", "lines"], ["map", "map"]], (display) => change({ display }));
