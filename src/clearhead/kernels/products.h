@@ -106,7 +106,7 @@ struct Int16 {
 #else
         sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_set1_epi32(pair), a));
 #endif
-        asm volatile("" : "+x"(sum));  // GCC would do all products before it adds any, and run out of registers
+        IN_A_REGISTER(sum);  // GCC would do all products before it adds any, and run out of them
     }
     static vector as_floats(several x) { return reinterpret_cast<vector>(_mm512_cvtepi32_ps(x)); }
 #else
@@ -116,7 +116,7 @@ struct Int16 {
     }
     static __attribute__((always_inline)) void add_product(several& sum, number pair, const several& a) {
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_set1_epi32(pair), a));
-        asm volatile("" : "+x"(sum));
+        IN_A_REGISTER(sum);
     }
     static vector as_floats(several x) { return reinterpret_cast<vector>(_mm256_cvtepi32_ps(x)); }
 #endif
@@ -146,7 +146,7 @@ struct Int8 {
     }
     static __attribute__((always_inline)) void add_product(several& sum, number four, const several& a) {
         sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(four), a);
-        asm volatile("" : "+x"(sum));
+        IN_A_REGISTER(sum);
     }
     static vector result(several sum, const Scale& scale, const Matrix& matrix, int64_t column) {
         const __m512i zeros = _mm512_mullo_epi32(_mm512_set1_epi32(scale.zero), _mm512_loadu_si512(matrix.sums + column));
@@ -193,7 +193,7 @@ void tile(const Matrix& matrix, int64_t column, const typename Kind::number* x, 
         typename Kind::several panel[V];
         each<V>([&](auto v) __attribute__((always_inline)) {
             panel[v] = Kind::load_panel(matrix.panels, (column + v / 2 * COLUMNS) * steps + k * COLUMNS + v % 2 * LANES);
-            asm("" : "+x"(panel[v]));  // to be read once, not by every row
+            IN_A_REGISTER(panel[v]);  // to be read once, not by every row
         });
         each<R>([&](auto r) __attribute__((always_inline)) {
             each<V>([&](auto v) __attribute__((always_inline)) { Kind::add_product(sums[r][v], x[r], panel[v]); });

@@ -28,6 +28,13 @@ typedef int32_t whole_numbers __attribute__((vector_size(4 * LANES), aligned(4),
 inline vector load(const float* from) { return *reinterpret_cast<const vector*>(from); }
 inline void store(float* to, vector what) { *reinterpret_cast<vector*>(to) = what; }
 
+// Tells the compiler that a value is in a register at this point; where it knows best, nothing.
+#if defined(__x86_64__)
+#define IN_A_REGISTER(value) asm volatile("" : "+x"(value))
+#else
+#define IN_A_REGISTER(value)
+#endif
+
 // Fewer than a vector, and zeros.
 inline vector load_some(const float* from, int64_t count) {
     float all[LANES] = {};
