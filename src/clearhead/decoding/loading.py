@@ -31,7 +31,7 @@ def load(
     Args:
         run: the folder.
         device: where to run the model.
-        precision: of matrix products on a CPU: "float32", or "int16", which is faster and nearly as exact.
+        precision: of matrix products on a CPU: "float32", "int16" or "int8" (`Translator.load`).
 
     Raises:
         RunError: the folder holds no model that is ready to use.
