@@ -248,16 +248,13 @@ class Translator:
         requests = self._requests([text], None, changed(self.options, changes))
         if not requests:
             raise DataError(f"{text!r} is blank: there is nothing to look into")
-        if target is None:
-            best = self.hypotheses([text], **changes)[0][0]
-            target_ids, hit_length_limit = best.ids, best.hit_length_limit
-        else:
-            target_ids, hit_length_limit = self.target_tokenizer.encode(target), False
+        best = self.hypotheses([text], **changes)[0][0] if target is None else None
+        target_ids = self.target_tokenizer.encode(target or "") if best is None else best.ids
         with evaluating(self.model):
             return look_inside(
                 self.model, (self.source_tokenizer, self.target_tokenizer), text, requests[0].ids, target_ids,
                 alternatives=alternatives, source_cut=requests[0].cut,
-                hit_length_limit=hit_length_limit,
+                hit_length_limit=best is not None and best.hit_length_limit,
             )  # fmt: skip
 
     def _requests(
