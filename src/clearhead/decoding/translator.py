@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import nn
@@ -20,12 +20,14 @@ from clearhead.decoding.search import Finished, search_each
 from clearhead.decoding.streams import merge_streams, streams_of
 from clearhead.device import resolve_device
 from clearhead.errors import ConfigError, DataError, RunError
-from clearhead.inspection.sentence import Inspection, look_inside
 from clearhead.models.transformer import Transformer, load_weights
 from clearhead.run_folder import RunFolder
 from clearhead.text.batches import Batch, collate
 from clearhead.text.lines import is_blank
 from clearhead.text.loading import AnyTokenizer, load_tokenizers
+
+if TYPE_CHECKING:
+    from clearhead.inspection.sentence import Inspection
 
 SCORED_PAIRS = 64
 """Scored side by side: logits of every position are large."""
@@ -245,6 +247,8 @@ class Translator:
         """
         if alternatives < 1:
             raise ConfigError(f"alternatives = {alternatives}: has to be a whole number of at least 1")
+        from clearhead.inspection.sentence import look_inside  # not what everyone who translates waits for
+
         requests = self._requests([text], None, changed(self.options, changes))
         if not requests:
             raise DataError(f"{text!r} is blank: there is nothing to look into")

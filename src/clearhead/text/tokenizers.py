@@ -16,7 +16,7 @@ any other.
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Protocol, assert_never, get_args
@@ -144,20 +144,23 @@ class Tokenizer:
         return f"Tokenizer(kind={self.kind!r}, vocab_size={self.vocab_size})"
 
     def _piece(self, token: int) -> bytes:
-        return self._pieces[token] if 0 <= token < len(self._pieces) else REPLACEMENT.encode()
+        """What an id spells, in bytes."""
+        if token not in self._spelled:  # one after another as they are needed: a whole vocabulary takes a while
+            self._spelled[token] = self._spell(token)
+        return self._spelled[token]
 
     @cached_property
-    def _pieces(self) -> list[bytes]:
-        """What each id spells, in bytes."""
-        vocabulary = self._library.get_vocab()
-        spelled = sorted(vocabulary, key=vocabulary.__getitem__)
+    def _spelled(self) -> dict[int, bytes]:
+        return {}
+
+    def _spell(self, token: int) -> bytes:
+        piece = self._library.id_to_token(token) if CONTROL_COUNT <= token < self.vocab_size else None
+        if piece is None:
+            return REPLACEMENT.encode()
         if self.kind in ("bpe", "byte"):
-            byte_of = {character: byte for byte, character in enumerate(_byte_characters())}
-            pieces = [bytes(byte_of.get(character, 0) for character in piece) for piece in spelled]
-        else:
-            pieces = [piece.encode() for piece in spelled]
-        pieces[:CONTROL_COUNT] = [REPLACEMENT.encode()] * CONTROL_COUNT
-        return pieces
+            byte_of = _bytes_of_characters()
+            return bytes(byte_of.get(character, 0) for character in piece)
+        return piece.encode()
 
 
 def train_tokenizer(
@@ -293,6 +296,11 @@ def _byte_characters() -> list[str]:
     others = [byte for byte in range(256) if byte not in printable]
     character = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
     return [character[byte] for byte in range(256)]
+
+
+@cache
+def _bytes_of_characters() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(_byte_characters())}
 
 
 def _readable(piece: bytes) -> str:
