@@ -15,6 +15,9 @@ from clearhead import kernels
 from clearhead.config import ModelConfig
 from clearhead.decoding.layout import lay_out_for_few_rows
 from clearhead.decoding.native_layers import NativeCall, NativeEncoderLayer
+from clearhead.decoding.options import DecodingOptions
+from clearhead.decoding.search import search
+from clearhead.errors import RunError
 from clearhead.models.gpt import GPT
 from clearhead.models.transformer import Transformer
 from clearhead.parts.cache import Rows
@@ -302,3 +305,84 @@ def test_unknown_parts_keep_their_own_step():
     with torch.inference_mode():
         for one, other in zip(*(steps(each, 9, sentences=2, beams=2) for each in (model, expected)), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_replaced_moved_and_swapped_weights_are_taken_over():
+    """By `load_state_dict(assign=True)`, by another type and back, by new parameters and new modules."""
+    source, target = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[1, 7, 5]])
+
+    def swap(model: Transformer) -> None:
+        torch.manual_seed(3)
+        layer = model.decoder.layers[0]
+        layer.self_attention.w_q = torch.nn.Linear(12, 12).requires_grad_(False)
+        layer.add_and_norm_1.norm.gamma = torch.nn.Parameter(torch.rand(12), requires_grad=False)
+        model.encoder.layers[0].feed_forward.w_1.weight = torch.nn.Parameter(torch.rand(17, 12), requires_grad=False)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
+
+    other = make_transformer(13).state_dict()
+    for change in (
+        lambda model: model.load_state_dict(other, assign=True), lambda model: model.double().float(),
+        lambda model: model.bfloat16().float(), swap,
+    ):  # fmt: skip
+        plain = make_transformer(12)
+        packed = copy.deepcopy(plain)
+        lay_out_for_few_rows(packed)
+        for model in (plain, packed):
+            with torch.no_grad():
+                model(source, target)
+                change(model)
+                model.requires_grad_(False).eval()
+        with torch.no_grad():
+            torch.testing.assert_close(packed(source, target), plain(source, target), rtol=1e-4, atol=1e-4)
+            for one, two in zip(*(steps(each, 12, sentences=2, beams=2) for each in (packed, plain)), strict=True):
+                torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    """Torch says so; a kernel would read what isn't its own."""
+    model = make_transformer(14)
+    lay_out_for_few_rows(model)
+    layer = model.encoder.layers[0]
+    with torch.inference_mode():
+        for wrong in (
+            lambda: model.projection(torch.randn(2, 11)), lambda: layer(torch.randn(1, 3, 6)),
+            lambda: layer(torch.randn(3, 6, 12), torch.ones(3, 1, 1, 4, dtype=torch.bool)),
+        ):  # fmt: skip
+            with pytest.raises((ValueError, RuntimeError)):
+                wrong()
+        x, whole = torch.randn(3, 6, 12), torch.ones(3, 1, 1, 1, dtype=torch.bool)
+        assert torch.equal(layer(x, whole), layer(x))
+
+
+@pytest.mark.parametrize("trained", ["bias", "gamma"])
+def test_gradients_of_a_few_parameters_are_not_lost(trained):
+    plain = make_transformer(15)
+    packed = copy.deepcopy(plain)
+    lay_out_for_few_rows(packed)
+    gradients = []
+    for model in (plain, packed):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.endswith(trained))
+        model(torch.tensor([[4, 5, 2]]), torch.tensor([[1, 6]])).square().sum().backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if name.endswith(trained)})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_it_can_be_laid_out_in_inference_mode():
+    with torch.inference_mode():
+        model = Transformer(ModelConfig(source_vocab=9, target_vocab=9, d_model=12, d_ff=17, n_heads=2)).eval()
+        lay_out_for_few_rows(model)
+        assert model(torch.tensor([[4, 2]]), torch.tensor([[1]])).isfinite().all()
+
+
+def test_a_search_ends_where_nothing_is_a_number():
+    model = make_transformer(16)
+    for packed in (False, True):
+        if packed:
+            lay_out_for_few_rows(model)
+        with torch.no_grad():
+            model.decoder.layers[0].add_and_norm_1.norm.gamma.fill_(torch.nan)
+        with pytest.raises(RunError, match="not all finite"):
+            search(model, [[4, 5, 2]], DecodingOptions(beam_size=2))

@@ -76,3 +76,22 @@ def test_a_broken_row_stays_so() -> None:
     x[1] = math.nan
     normalizers, _, _ = Panels(torch.randn(90, 4), None).best(x, 2, NOBODY)
     assert normalizers.isfinite().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("impossible", [slice(0, 1500), slice(1500, 3000), slice(0, 2999)])
+def test_logits_of_minus_infinity(impossible: slice, threads: int) -> None:
+    """However many stand side by side."""
+    generator = torch.Generator().manual_seed(2)
+    x, weight = torch.randn(40, 16, generator=generator), torch.randn(3000, 16, generator=generator)
+    bias = torch.zeros(3000)
+    bias[impossible] = -math.inf
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        normalizers, best, _ = Panels(weight, bias).best(x, 1, NOBODY)
+    finally:
+        torch.set_num_threads(before)
+    logits = x @ weight.T + bias
+    torch.testing.assert_close(normalizers, logits.logsumexp(-1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(best, logits.amax(-1, keepdim=True), rtol=1e-5, atol=1e-5)

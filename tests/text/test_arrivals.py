@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearhead.errors import DataError
 from clearhead.text.arrivals import ArrivingLines
 
 
@@ -51,4 +53,19 @@ def test_what_has_not_arrived_has_to_be_waited_for() -> None:
     os.close(writing)
     assert not lines.must_wait()
     assert list(lines) == [b"four"]
+    os.close(reading)
+
+
+def test_what_can_not_be_read(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file, pytest.raises(DataError, match="can't be read"):
+        next(ArrivingLines(file.fileno()))
+
+
+def test_a_file_that_does_not_wait_is_waited_for() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    lines = ArrivingLines(reading)
+    Timer(0.2, lambda: (os.write(writing, b"late\n"), os.close(writing))).start()
+    assert list(lines) == [b"late\n"]
+    assert list(lines) == []
     os.close(reading)

@@ -80,6 +80,7 @@ def _lines(texts: list[str] | None, input: Path | None) -> tuple[Iterable[str], 
     import io
     import sys
 
+    from clearhead.errors import ConfigError
     from clearhead.text.arrivals import ArrivingLines
     from clearhead.text.lines import read_lines
 
@@ -87,6 +88,8 @@ def _lines(texts: list[str] | None, input: Path | None) -> tuple[Iterable[str], 
         return texts, lambda: False
     if input and str(input) != "-":
         return read_lines(input), lambda: False
+    if sys.stdin is None:
+        raise ConfigError("no texts are given, and standard input is closed")
     try:
         arriving = ArrivingLines(sys.stdin.fileno())
     except io.UnsupportedOperation:  # standard input is no file of the system's, but somebody's object

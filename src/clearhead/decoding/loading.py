@@ -66,8 +66,8 @@ def lay_out_mapped(model: nn.Module, path: Path, precision: str = "float32") -> 
             lay_out_for_few_rows(holder, precision)
             laid_out = holder[name]
             if isinstance(laid_out, PackedLinear):  # what is multiplied is a copy
-                laid_out.weight = laid_out.sources[0] = unread
-                laid_out.packed[0] = unread._version
+                laid_out.weight = unread
+                laid_out.packed = laid_out.state()
             module.add_module(name, laid_out)
     run_natively(model)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from clearhead import kernels
 from clearhead.config import ModelConfig
-from clearhead.decoding.packed_linear import PackedLinear
+from clearhead.decoding.packed_linear import PackedLinear, State, state_of
 from clearhead.parts.attention import Mask, MultiHeadAttention
 from clearhead.parts.cache import LayerCache, Rows
 from clearhead.parts.decoder_only import DecoderOnlyLayer
@@ -56,25 +57,30 @@ class NativeCall:
 
     def __init__(self, layer: nn.Module, config: ModelConfig) -> None:
         self.config = config
-        self.modules = list(layer.modules())
-        self.attentions = [each for each in self.modules if isinstance(each, ATTENTIONS)]
-        self.norms: list[Any] = [each.norm for each in self.modules if isinstance(each, AddAndNorm)]
-        self.linears = named_linears(self.attentions, layer.feed_forward)
-        self.parameters = list(layer.parameters())
-        self.pack()
+        self.packed: list[State] = []
+        self.refresh(layer)
 
-    def pack(self) -> None:
-        """Take over what the weights are now."""
-        self.packed = [each._version for each in self.parameters]
-        packed = {name: linear.latest_panels() for name, linear in self.linears.items()}
-        panels = {name: each for name, each in packed.items() if each is not None}
+    def refresh(self, layer: nn.Module) -> None:
+        """Take over what the layer's parts and weights are now."""
+        self.modules, self.parameters = list(layer.modules()), list(layer.parameters())
+        state = [state_of(each) for each in self.parameters]
+        if state == self.packed:
+            return
+        self.packed = state
         self.native: kernels.NativeLayer | None = None
+        self.attentions = [each for each in self.modules if isinstance(each, ATTENTIONS)]
+        if not is_known(layer):  # any more
+            return
+        linears = named_linears(self.attentions, layer.feed_forward)
+        packed = {name: linear.latest_panels() for name, linear in linears.items()}
+        panels = {name: each for name, each in packed.items() if each is not None}
         if len(panels) < len(packed):  # these were packed on another machine
             return
         config = self.config
+        norms: list[Any] = [each.norm for each in self.modules if isinstance(each, AddAndNorm)]
         self.native = kernels.NativeLayer(
             panels,
-            [(norm.gamma, getattr(norm, "beta", None), norm.epsilon) for norm in self.norms],
+            [(norm.gamma, getattr(norm, "beta", None), norm.epsilon) for norm in norms],
             heads=(config.n_heads, config.key_value_heads, config.d_model // config.n_heads),
             activation="silu" if config.feed_forward == "swiglu" else config.feed_forward,
             pre_norm=config.norm_position == "pre",
@@ -82,15 +88,15 @@ class NativeCall:
 
     def ready(self, x: Tensor) -> kernels.NativeLayer | None:
         """The kernels' layer, if it can take `x` and nobody would miss anything."""
-        if not kernels.take(x, self.parameters[0]):
+        if self.native is None or not kernels.take(x, self.parameters[0]):
+            return None
+        if torch.is_grad_enabled() and any(each.requires_grad for each in self.parameters):
             return None
         for module in self.modules:
             if module.training or module._forward_hooks or module._forward_pre_hooks:
                 return None
         if any(attention.attention.recorder is not None for attention in self.attentions):
             return None
-        if self.packed != [each._version for each in self.parameters]:
-            self.pack()
         return self.native
 
 
@@ -129,6 +135,7 @@ class NativeEncoderLayer(_Native, EncoderLayer):
 
     def forward(self, x: Float[Tensor, "b s m"], mask: Mask = None) -> Float[Tensor, "b s m"]:
         """Every position looks at all that `mask` allows."""
+        self.native.refresh(self)
         native = self.native.ready(x) if x.size(1) <= LONGEST and is_of_sentences(mask) else None
         return super().forward(x, mask) if native is None else native.read(x, as_boolean(mask))
 
@@ -140,6 +147,8 @@ class NativeDecoderLayer(_Native, DecoderLayer):
         self, x: Float[Tensor, "r q m"], cache: LayerCache, rows: Rows, past_mask: Mask, memory_mask: Mask
     ) -> Float[Tensor, "r q m"]:
         """The next position of every open hypothesis, the earlier ones being in the cache."""
+        if not cache.past.length:  # a while, and nobody changes a model between two steps
+            self.native.refresh(self)
         native = self.native.ready(x) if x.size(1) == 1 else None
         if native is None:
             return super().step(x, cache, rows, past_mask, memory_mask)
@@ -156,6 +165,8 @@ class NativeDecoderOnlyLayer(_Native, DecoderOnlyLayer):
         self, x: Float[Tensor, "r q m"], cache: LayerCache, rows: Rows, mask: Mask, rotation: Rotation | None
     ) -> Float[Tensor, "r q m"]:
         """The next position of every open hypothesis, the earlier ones being in the cache."""
+        if not cache.past.length:  # a while, and nobody changes a model between two steps
+            self.native.refresh(self)
         native = self.native.ready(x) if x.size(1) == 1 else None
         if native is None:
             return super().step(x, cache, rows, mask, rotation)

@@ -9,6 +9,14 @@ from torch import Tensor, nn
 
 from clearhead import kernels
 
+State = tuple[int, int, int]
+
+
+def state_of(parameter: Tensor) -> State:
+    """What changes when a parameter is written to, moved or replaced; not when somebody writes to its `.data`."""
+    version = 0 if parameter.is_inference() else parameter._version
+    return id(parameter), parameter.data_ptr(), version
+
 
 class PackedLinear(nn.Linear):
     """An `nn.Linear` that has its weight a second time, packed for the native kernels, which compute its products."""
@@ -25,12 +33,15 @@ class PackedLinear(nn.Linear):
         bias = None if self.bias is None else self.bias.detach()
         has = kernels.has(self.precision)  # not where a file is loaded that comes from another machine
         self.panels = kernels.PRECISIONS[self.precision](self.weight.detach(), bias) if has else None
-        self.sources = [each for each in (self.weight, self.bias) if each is not None]
-        self.packed = [each._version for each in self.sources]
+        self.packed = self.state()
+
+    def state(self) -> list[State]:
+        """What tells whether the weight or the bias has changed."""
+        return [state_of(each) for each in (self.weight, self.bias) if each is not None]
 
     def __getstate__(self) -> dict[str, Any]:
         """Panels hold addresses: a copy, and what is loaded from a file, packs its own."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("panels", "sources", "packed")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("panels", "packed")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -38,7 +49,7 @@ class PackedLinear(nn.Linear):
 
     def latest_panels(self) -> kernels.Panels | None:
         """The panels of what the weight and the bias are now."""
-        if self.packed != [each._version for each in self.sources]:  # somebody has changed them
+        if self.packed != self.state():
             self.pack()
         return self.panels
 
@@ -48,13 +59,13 @@ class PackedLinear(nn.Linear):
         """What one wants to know of logits (`kernels.Panels.best`), without writing them down; `None` where torch
         is to compute them."""
         panels = self.latest_panels()
-        if panels is None or not kernels.take(x, self.sources[0]):
+        if panels is None or not kernels.take(x, *self.parameters(recurse=False)):
             return None
         return panels.best(x, min(count, self.out_features), banned)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x @ weight.T + bias`."""
         panels = self.latest_panels()
-        if panels is None or not kernels.take(x, self.sources[0]):
+        if panels is None or not kernels.take(x, *self.parameters(recurse=False)):
             return super().forward(x)
         return panels.product(x)

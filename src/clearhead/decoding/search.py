@@ -28,6 +28,7 @@ from clearhead.control_tokens import BOS, EOS, PAD, UNK
 from clearhead.decoding.choice import Candidates, Choice, best_candidates, choose_at_random, choose_best
 from clearhead.decoding.options import DecodingOptions
 from clearhead.decoding.packed_linear import PackedLinear
+from clearhead.errors import RunError
 from clearhead.models.transformer import Memory, Transformer
 from clearhead.parts.cache import Rows
 
@@ -111,6 +112,8 @@ def search_each(
             running.admit(waiting)
             done = running.advance()
         for sentence in done:
+            if not sentence.finished:
+                raise RunError("the model gives no token any probability: its weights are not all finite numbers")
             yield sentence.number, sentence.best(options.n_best)
 
 
@@ -237,7 +240,7 @@ class RunningSentences:
         self.ids = torch.cat([self.ids, choice.tokens[:, :, None]], -1)
         self.log_probabilities = choice.log_probabilities
         ended = (choice.tokens == EOS) & self.log_probabilities.isfinite()
-        if not ended.any():
+        if not ended.any() and self.log_probabilities.isfinite().any(-1).tolist() == self.is_open:
             return []
         self.collect(ended, cut)
         self.log_probabilities = self.log_probabilities.masked_fill(ended, -math.inf)

@@ -49,6 +49,8 @@ class Panels:
     def product(self, x: Float[Tensor, "*b k"]) -> Float[Tensor, "*b n"]:
         """`x @ weight.T + bias`."""
         *leading, depth = x.shape
+        if depth != self.matrix.depth:
+            raise ValueError(f"rows of {depth} numbers, but the matrix takes {self.matrix.depth}")
         x, out = x.contiguous(), x.new_empty(*leading, self.matrix.columns)
         self.multiply(x.data_ptr(), out.data_ptr(), x.numel() // depth, torch.get_num_threads())
         return out
@@ -167,6 +169,7 @@ class NativeLayer:
         Row `i` is hypothesis `places[i]` of the grid `(b, beams)`, without `places` hypothesis `i`. A mask is a
         sentence's or each hypothesis' own. `rotation` is the cosine and the sine of each row's angles, or of all.
         """
+        self.require_width(x)
         x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
         past, memory = (*past[:2], _readable(past[2])), (*memory[:2], _readable(memory[2]))
         rows = Rows(_address(places), len(x), len(past[0]), beams)
@@ -180,12 +183,18 @@ class NativeLayer:
         )  # fmt: skip
         return out
 
+    def require_width(self, x: Tensor) -> None:
+        """Refuse rows that would be read beyond their end."""
+        if x.size(-1) != self.layer.outer.columns:
+            raise ValueError(f"rows of {x.size(-1)} numbers, but the layer is {self.layer.outer.columns} wide")
+
     def read(self, x: Float[Tensor, "b s m"], mask: Bool[Tensor, "b 1 1 s"] | None) -> Float[Tensor, "b s m"]:
         """The layer's output for whole sentences, each position of which sees all that the mask allows."""
+        self.require_width(x)
         x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
         sentences, length, _ = x.shape
         if mask is not None:
-            mask = mask.expand(sentences, -1, -1, -1).contiguous()
+            mask = mask.expand(sentences, 1, 1, length).contiguous()
         rows, angles = Rows(None, sentences * length, sentences, length), Angles(None, None, 0)
         self.call(
             x.data_ptr(), out.data_ptr(), byref(rows), None, None, byref(angles), _address(mask),
@@ -194,9 +203,15 @@ class NativeLayer:
         return out
 
 
-def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:
+def _require_alike(key: Tensor, value: Tensor, mask: Tensor | None) -> None:
     if key.stride() != value.stride() or key.stride(3) != 1:
         raise ValueError("keys and values have to lie alike, each one's features side by side")
+    if mask is not None and mask.size(3) != key.size(2):
+        raise ValueError(f"a mask of {mask.size(3)} entries for {key.size(2)}")
+
+
+def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:
+    _require_alike(key, value, mask)
     mask_strides = (0, 0) if mask is None else (mask.stride(0), mask.stride(2) if mask.size(2) > 1 else 0)
     return Entries(key.data_ptr(), value.data_ptr(), _address(mask), key.size(2), *key.stride()[:3], *mask_strides)
 

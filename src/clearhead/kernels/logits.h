@@ -26,8 +26,8 @@ struct Best {
         std::fill(logits + columns, logits + (columns + LANES - 1) / LANES * LANES, NOTHING);
         vector most = vector{} + NOTHING, sums = {};
         for (int64_t i = 0; i < columns; i += LANES) most = load(logits + i) > most ? load(logits + i) : most;
-        const float high = std::max(highest, largest(most));
-        for (int64_t i = 0; i < columns; i += LANES) sums += exponential(load(logits + i) - high);
+        const float high = std::max(highest, largest(most)), base = high > NOTHING ? high : 0;
+        for (int64_t i = 0; i < columns; i += LANES) sums += exponential(load(logits + i) - base);
         add(high, sum(sums));
         for (int64_t i = 0; i < bans; ++i)
             if (banned[i] >= first && banned[i] < first + columns) logits[banned[i] - first] = NOTHING;
@@ -56,7 +56,7 @@ struct Best {
     // What another one saw, of later columns.
     void join(const Best& other) {
         const float high = std::max(highest, other.highest);
-        add(high, other.total * std::exp(other.highest - high));
+        add(high, other.highest == high ? other.total : other.total * std::exp(other.highest - high));
         for (size_t i = 0; i < other.values.size(); ++i) offer(other.values[i], other.places[i]);
     }
 };

@@ -7,6 +7,8 @@ import select
 from collections import deque
 from collections.abc import Iterator
 
+from clearhead.errors import DataError
+
 AT_ONCE = 1 << 16
 """Bytes that are read at most: as many as a pipe holds."""
 
@@ -19,6 +21,7 @@ class ArrivingLines(Iterator[bytes]):
         self.arrived: deque[bytes] = deque()
         self.begun: list[bytes] = []
         """The pieces of a line that has no end yet."""
+        self.ended = False
 
     def __next__(self) -> bytes:
         while not self.arrived:
@@ -30,15 +33,24 @@ class ArrivingLines(Iterator[bytes]):
         return self.arrived.popleft()
 
     def read(self) -> bool:
-        """Read what there is, waiting for something; `False` at the end."""
-        found = os.read(self.descriptor, AT_ONCE)
+        """Read what there is, waiting for something; `False` at the end. Raises `DataError` if it can't be read."""
+        if self.ended:
+            return False
+        try:
+            found = os.read(self.descriptor, AT_ONCE)
+        except BlockingIOError:  # somebody has told the file not to wait: so we do
+            select.select([self.descriptor], [], [])
+            return True
+        except OSError as error:
+            raise DataError(f"{self.name}: can't be read: {error.strerror or error}") from error
         *whole, rest = found.split(b"\n")
         for line in whole:
             self.arrived.append(b"".join([*self.begun, line, b"\n"]))
             self.begun = []
         if rest:
             self.begun.append(rest)
-        return bool(found)
+        self.ended = not found
+        return not self.ended
 
     def must_wait(self) -> bool:
         """Whether no whole line is there. A file on disk never keeps anybody waiting."""
