@@ -29,7 +29,7 @@ ATTENTIONS = (MultiHeadAttention, GroupedQueryAttention)
 NETWORKS = (PositionwiseFeedForward, GatedFeedForward)
 NORMS = (LayerNorm, RMSNorm)
 LONGEST = 256
-"""Positions that an encoder layer reads natively; beyond, the fused kernel's blocks are worth more."""
+"""Positions that an encoder layer reads natively; beyond, torch's fused kernel is faster (docs/experiments.md)."""
 
 
 def run_natively(model: nn.Module) -> None:

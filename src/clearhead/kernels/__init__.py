@@ -203,15 +203,11 @@ class NativeLayer:
         return out
 
 
-def _require_alike(key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:
     if key.stride() != value.stride() or key.stride(3) != 1:
         raise ValueError("keys and values have to lie alike, each one's features side by side")
     if mask is not None and mask.size(3) != key.size(2):
         raise ValueError(f"a mask of {mask.size(3)} entries for {key.size(2)}")
-
-
-def _entries(key: Tensor, value: Tensor, mask: Tensor | None) -> Entries:
-    _require_alike(key, value, mask)
     mask_strides = (0, 0) if mask is None else (mask.stride(0), mask.stride(2) if mask.size(2) > 1 else 0)
     return Entries(key.data_ptr(), value.data_ptr(), _address(mask), key.size(2), *key.stride()[:3], *mask_strides)
 
