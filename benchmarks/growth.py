@@ -88,7 +88,13 @@ def length_rows(lengths: tuple[int, ...], rounds: int) -> Iterator[Row]:
     with CTranslate2(model) as worker, torch.inference_mode():
         lay_out_for_few_rows(model)
         few = partial(worker.translate, random_ids(DECODED, LENGTHS[0]), batch_size=DECODED, longest=LENGTHS[0])
-        settings = best_settings(lambda _, **how: few(beam_size=1, **how))
+        short = [translator.source_tokenizer.decode(ids) for ids in random_ids(DECODED, LENGTHS[0] - 1)]
+        settings = best_settings(
+            lambda _, **how: few(beam_size=1, **how),
+            before=lambda _: translator.hypotheses(
+                short, beam_size=1, max_length_ratio=0.0, max_length_extra=LENGTHS[0]
+            ),
+        )
         for length in lengths:
             ids = random_batch(TOKENS // length, length).source
             encoders = {OURS: partial(model.encode, ids), MARIAN: partial(theirs.model.encoder, input_ids=ids)}
